@@ -1,4 +1,4 @@
-"""The package for colcon (ament_python) and for pip, from one tree."""
+"""Set-up of the package for colcon (ament_python) and for pip, from one tree."""
 
 import sys
 from glob import glob
@@ -48,14 +48,14 @@ def write_wrapper(name, target):
 
 
 class DistributionWithData(Distribution):
-    """Lets an editable install bring the data files: setuptools asks for this and has it not."""
+    """Distribution with the hook for data files of editable installs that setuptools lacks."""
 
     def has_data(self):
         return self.has_data_files()
 
 
 if FOR_PIP:
-    # In a bin shared with others the names carry the package's.
+    # In a bin shared with others the names include the package's.
     scripts = {f"{COMMAND}-{name}": target for name, target in EXECUTABLES.items()}
     wrappers = (
         f"lib/{NAME}",

@@ -1,1 +1,1 @@
-"""Benchmarks, a file or a folder each, run in a checkout by `python -m benchmarks NAME`."""
+"""Benchmarks, one file or folder each, run in a checkout by `python -m benchmarks NAME`."""

@@ -1,4 +1,4 @@
-"""`python -m benchmarks NAME`, in a checkout."""
+"""Entry point of `python -m benchmarks NAME`, in a checkout."""
 
 import sys
 

@@ -11,27 +11,25 @@ import argparse
 import math
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from benchmarks.harness.options import Options, read_size
 from benchmarks.harness.tables import Report, Table, say, say_verdict
 from benchmarks.harness.tasks import SIZE
 from jetson_dnn_rt.cli.text import format_figure
 from jetson_dnn_rt.demo import builtin
-from jetson_dnn_rt.demo.scenes import Scene, held_out_seed, random_scene
+from jetson_dnn_rt.demo.scenes import held_out_seed, random_scene
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.heads.registry import Head
 from jetson_dnn_rt.models.input.input_pass import Preprocessor
 from jetson_dnn_rt.models.input.preprocessing import Preprocessing
 from jetson_dnn_rt.models.metrics import DetectionMetric, SegmentationMetric
-from jetson_dnn_rt.results import Detections, Result, Segmentation
-
-if TYPE_CHECKING:
-    import torch
+from jetson_dnn_rt.results import Detections, Segmentation
 
 BAR = 0.85
 METRICS = {"detector": "mAP@0.5", "segmenter": "mIoU"}
@@ -39,11 +37,11 @@ _HEADS = {"detector": "boxes_scores", "segmenter": "segmentation"}
 # Average precision needs the whole curve, so nearly every score counts.
 _SETTINGS = DecoderSettings(confidence=0.02, nms_iou=0.55, max_detections=100)
 
-Metric = DetectionMetric | SegmentationMetric
+Network = Callable[[torch.Tensor], Any]
 
 
 def add_arguments(add: Options) -> None:
-    """Options of the benchmark."""
+    """Add the options of the benchmark."""
     add("--scenes", 500, "held-out scenes", metavar="N", least=1)
     add(
         "--size", SIZE, "of the frames in pixels (default 640x480)", kind=_read_frame_size,
@@ -59,15 +57,12 @@ def _read_frame_size(text: str) -> tuple[int, int]:
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    """Measure both models; a figure is None where no scene holds the class."""
+    """Measure both models; a figure is None if no scene has the class."""
     started_ns = time.perf_counter_ns()
-    metrics: dict[str, Metric] = {}
-    for name in builtin.NAMES:
-        found = _measure(name, {name: builtin.load(name)}, args.scenes, args.size, _say_progress)
-        metrics |= found
-    boxes, pixels = (metrics[name] for name in ("detector", "segmenter"))
-    assert isinstance(boxes, DetectionMetric)
-    assert isinstance(pixels, SegmentationMetric)
+    boxes, pixels = (
+        _measure(name, {name: builtin.load(name)}, args.scenes, args.size, _say_progress)[name]
+        for name in builtin.NAMES
+    )
     map50, miou = boxes.mean(), pixels.mean()
     return {
         "scenes": args.scenes,
@@ -89,7 +84,7 @@ def _say_progress(done: int, total: int) -> None:
 
 
 def report(result: Mapping[str, Any]) -> Report:
-    """A table for each model, by class."""
+    """Make a table for each model, by class."""
     ap50 = [
         [label, format_figure(value, 3), result["boxes"][label]]
         for label, value in result["ap50"].items()
@@ -105,65 +100,47 @@ def report(result: Mapping[str, Any]) -> Report:
     ]
 
 
-def make_pipeline(
-    name: builtin.BuiltinName, network: torch.nn.Module
-) -> Callable[[Frame], Result]:
-    """From a frame to the result of a network that is, or stands for, a built-in one."""
-    import torch
-
-    height, width = builtin.INPUT_SIZE[name]
-    buffer = np.empty((1, 3, height, width), np.float32)
-    preprocessor = Preprocessor(Preprocessing(height, width), buffer)
-    head = Head(_HEADS[name], len(builtin.labels(name)), "known")
-    decode = head.create_decoder((height, width))
-
-    def infer(frame: Frame) -> Result:
-        geometry = preprocessor.write(frame)
-        with torch.inference_mode():
-            outputs = network(torch.from_numpy(buffer))
-        tensors = outputs if isinstance(outputs, tuple) else (outputs,)
-        return decode([tensor.numpy() for tensor in tensors], geometry, _SETTINGS)
-
-    return infer
-
-
 def compare_accuracy(
     name: builtin.BuiltinName,
-    networks: Mapping[str, torch.nn.Module],
+    networks: Mapping[str, Network],
     scenes: int,
     progress: Callable[[int, int], None],
 ) -> dict[str, float]:
-    """mAP@0.5 or mIoU, in [0, 1], of networks instead of a built-in one, on the same scenes."""
+    """Measure mAP@0.5 or mIoU, in [0, 1], of networks instead of a built-in one; same scenes."""
     found = _measure(name, networks, scenes, SIZE, progress)
     return {key: metric.mean() for key, metric in found.items()}
 
 
 def _measure(
     name: builtin.BuiltinName,
-    networks: Mapping[str, torch.nn.Module],
+    networks: Mapping[str, Network],
     scenes: int,
     size: tuple[int, int],
     progress: Callable[[int, int], None],
-) -> dict[str, Metric]:
+) -> dict[str, Any]:
+    """Measure networks that are, or replace, a built-in one."""
+    height, width = builtin.INPUT_SIZE[name]
+    buffer = np.empty((1, 3, height, width), np.float32)
+    preprocessor = Preprocessor(Preprocessing(height, width), buffer)
     classes = len(builtin.labels(name))
+    decode = Head(_HEADS[name], classes, "known").layout.make_decoder((height, width))
     make = DetectionMetric if name == "detector" else SegmentationMetric
-    pipelines = {key: make_pipeline(name, network) for key, network in networks.items()}
-    metrics: dict[str, Metric] = {key: make(classes) for key in networks}
+    metrics: dict[str, Any] = {key: make(classes) for key in networks}
     for index in range(scenes):
         scene = random_scene(held_out_seed(index), size)
-        frame = Frame(scene.image, "bgr8", 0, index)
-        for key, infer in pipelines.items():
-            _judge(metrics[key], infer(frame), scene)
+        geometry = preprocessor.write(Frame(scene.image, "bgr8", 0, index))
+        for key, network in networks.items():
+            with torch.inference_mode():
+                outputs = network(torch.from_numpy(buffer))
+            tensors = outputs if isinstance(outputs, tuple) else (outputs,)
+            found = decode([tensor.numpy() for tensor in tensors], geometry, _SETTINGS)
+            if isinstance(found, Detections):
+                truth = (scene.boxes, scene.class_ids)
+                metrics[key].add(found.boxes, found.scores, found.class_ids, *truth)
+            else:
+                metrics[key].add(cast(Segmentation, found).mask, scene.mask)
         progress(index + 1, scenes)
     return metrics
-
-
-def _judge(metric: Metric, found: Result, scene: Scene) -> None:
-    if isinstance(metric, DetectionMetric):
-        boxes = cast(Detections, found)
-        metric.add(boxes.boxes, boxes.scores, boxes.class_ids, scene.boxes, scene.class_ids)
-    else:
-        metric.add(cast(Segmentation, found).mask, scene.mask)
 
 
 def _figure(value: float) -> float | None:

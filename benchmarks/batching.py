@@ -2,26 +2,25 @@
 
 sizes  for each size of batch its time and that of its frames one by one on the workers, in turn,
        as the nodes measure it when they start.
-drive  all cameras out of step, with as much work as the load says (1 = all that the workers can do
-       one by one), EDF. Two sides take turns: batches may be formed, or not. Bar: with batches no
-       fewer frames are met than without, in the median of the rounds, but for the tolerance.
+drive  all cameras out of step, with the work of the load (1 = all that the workers can do one by
+       one), EDF. Two sides take turns: with and without batches. Bar: with batches no fewer frames
+       are met than without, in the median of the rounds, within the tolerance.
 
-Everything takes turns, so that what the machine does besides meets both sides.
+Both sides run in turn, so that other load of the machine affects both.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
 import numpy as np
 
-from benchmarks.harness.options import Options, echo
+from benchmarks.harness.options import CORES, Options, echo
 from benchmarks.harness.processes import BenchmarkError
 from benchmarks.harness.tables import Report, Table, say, tabulate
 from benchmarks.harness.tasks import (
@@ -35,7 +34,7 @@ from benchmarks.harness.tasks import (
     running,
     tick,
 )
-from benchmarks.harness.timing import alternate
+from benchmarks.harness.timing import take_turns
 from jetson_dnn_rt.clock import SteadyClock
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.runtime.executor import Executor
@@ -49,7 +48,7 @@ _GROUP = "cameras"
 
 
 def add_arguments(add: Options) -> None:
-    """Options of the benchmark."""
+    """Add the options of the benchmark."""
     add("--model", "builtin:detector")
     add("--variants", ["full@openvino-fp32", "full@onnxruntime-fp32"], metavar="NAME")
     add("--cameras", 3, least=2, metavar="N")
@@ -58,9 +57,7 @@ def add_arguments(add: Options) -> None:
         "work that arrives, one by one, over what the workers can do", above=0, metavar="LOAD",
     )  # fmt: skip
     add("--workers", 1, "stages side by side", least=1)
-    add(
-        "--threads", len(os.sched_getaffinity(0)), "of one inference (default: all cores)", least=1
-    )
+    add("--threads", CORES, "of one inference (default: all cores)", least=1)
     add(
         "--max-share", MAX_SHARE,
         "a batch may take this share of its frames' time one by one, else it is not formed; the "
@@ -70,7 +67,7 @@ def add_arguments(add: Options) -> None:
     add("--rounds", 9, "of the drive", least=1)
     add("--seconds", 1.5, "of a round of one side", above=0)
     add("--deadline-factor", 2.0, "relative deadline = F periods", above=0, metavar="F")
-    add("--tolerance", 0.03, "of the met frames that are lost to what else the machine does")
+    add("--tolerance", 0.03, "share of the met frames that other load may cost")
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
@@ -83,70 +80,64 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-@dataclass
-class Tally:
-    """What one side made of its frames at one load, over all rounds."""
-
-    frames: int = 0
-    met_per_s: list[float] = field(default_factory=list)
-    responses_ms: list[float] = field(default_factory=list)
-    outcomes: Counter[str] = field(default_factory=Counter)
-    batches: Counter[int] = field(default_factory=Counter)
-
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON; `in_batches` is the share of the inferences that ran in a batch."""
-        runs = self.batches.total()
-        return {
-            "frames": self.frames,
-            "met_per_s": float(np.median(self.met_per_s)),
-            "met_per_s_by_round": [round(value, 2) for value in self.met_per_s],
-            "response_p50_ms": _percentile(self.responses_ms, 50),
-            "response_p99_ms": _percentile(self.responses_ms, 99),
-            "in_batches": 1.0 - self.batches[1] / runs if runs else 0.0,
-            "outcomes": dict(self.outcomes.most_common()),
-        }
-
-
-def _percentile(values: Sequence[float], share: int) -> float | None:
-    return float(np.percentile(values, share)) if values else None
-
-
 def _measure(args: argparse.Namespace, variant: str) -> dict[str, Any]:
     with ExitStack() as stack:
         bench = _Bench(args, variant, stack)
         say(f"batching: {variant}: sizes")
         sizes = bench.measure_sizes(args.runs)
-        tallies = {(load, side): Tally() for load in args.loads for side in SIDES}
-        for number in range(args.rounds):
-            for load in args.loads:
-                for side in alternate(SIDES, number):
-                    bench.play(load, side, tallies[load, side])
-            say(f"batching: {variant}: round {number + 1} of {args.rounds}")
+        rounds: dict[tuple[float, str], list[list[JobRecord]]] = {}
+        sides = product(args.loads, SIDES)
+        for load, side in take_turns(sides, args.rounds, f"batching: {variant}"):
+            rounds.setdefault((load, side), []).append(bench.play(load, side))
         return {
             "variant": variant,
             "single_ms": bench.cost_ns / 1e6,
             "sizes": sizes,
-            "drives": [_judge(load, tallies, args.tolerance) for load in args.loads],
+            "drives": [
+                judge(
+                    load,
+                    {side: describe(rounds[load, side], args.seconds) for side in SIDES},
+                    args.tolerance,
+                )
+                for load in args.loads
+            ],
         }
 
 
-def _judge(
-    load: float, tallies: Mapping[tuple[float, str], Tally], tolerance: float
-) -> dict[str, Any]:
-    """Compare the sides round by round: machines change their speed meanwhile, by tenths."""
-    batched, alone = (tallies[load, side].met_per_s for side in SIDES)
-    ratios = [one / other for one, other in zip(batched, alone, strict=True) if other]
-    gain = float(np.median(ratios)) - 1.0 if ratios else None
+def describe(rounds: Sequence[Sequence[JobRecord]], seconds: float) -> dict[str, Any]:
+    """Describe the frames of one side at one load, round by round.
+
+    `in_batches` is the share of the inferences that ran in a batch.
+    """
+    records = [record for one in rounds for record in one]
+    met = [[record for record in one if record.outcome is Outcome.MET] for one in rounds]
+    met_per_s = [len(one) / seconds for one in met]
+    responses_ms = [record.response_time_ns / 1e6 for one in met for record in one]
+    batches = [stage.batch for record in records for stage in record.stages[1:-1]]
+    outcomes = Counter(record.outcome.value for record in records)
+    p50, p99 = np.percentile(responses_ms, (50, 99)).tolist() if responses_ms else (None, None)
     return {
-        "load": load,
-        "gain": gain,
-        "passed": gain is None or gain >= -tolerance,
-        "sides": {side: tallies[load, side].to_dict() for side in SIDES},
+        "frames": len(records),
+        "met_per_s": float(np.median(met_per_s)),
+        "met_per_s_by_round": [round(value, 2) for value in met_per_s],
+        "response_p50_ms": p50,
+        "response_p99_ms": p99,
+        "in_batches": 1.0 - batches.count(1) / len(batches) if batches else 0.0,
+        "outcomes": dict(outcomes.most_common()),
     }
 
 
+def judge(load: float, sides: Mapping[str, Mapping[str, Any]], tolerance: float) -> dict[str, Any]:
+    """Compare the sides round by round: the speed of a machine changes by tens of percent."""
+    batched, alone = (sides[side]["met_per_s_by_round"] for side in SIDES)
+    ratios = [one / other for one, other in zip(batched, alone, strict=True) if other]
+    gain = float(np.median(ratios)) - 1.0 if ratios else None
+    passed = gain is None or gain >= -tolerance
+    return {"load": load, "gain": gain, "passed": passed, "sides": sides}
+
+
 class _Bench:
-    """So many cameras with a task each, all of one model in one variant."""
+    """Cameras with a task each, all of one model in one variant."""
 
     def __init__(self, args: argparse.Namespace, variant: str, stack: ExitStack) -> None:
         self._args = args
@@ -162,7 +153,7 @@ class _Bench:
                 model=first and first.model,
             )  # fmt: skip
             self._tasks.append(require_variants(task))
-        # A session forms its groups itself, with a fixed `max_share`, and keeps them.
+        # A session forms its own groups, with a fixed `max_share`, and keeps them.
         self._group = BatchGroup(
             {task.name: task.variants for task in self._tasks},
             workers=args.workers, clock=SteadyClock(), max_share=args.max_share,
@@ -172,11 +163,11 @@ class _Bench:
 
     @property
     def cost_ns(self) -> float:
-        """Median time of a frame alone, in the median over the tasks."""
+        """Compute the median time of a frame alone, as the median over the tasks."""
         return float(np.median([find_cost_ns(task) for task in self._tasks]))
 
     def measure_sizes(self, runs: int) -> list[dict[str, Any]]:
-        """Times of the sizes of batches, and of every task's stages."""
+        """Measure the sizes of batches, and every task's stages."""
         reports = self._group.prepare(self._frames[0], runs)
         for task in self._tasks:
             task.warm_up(self._frames)
@@ -191,9 +182,9 @@ class _Bench:
             for report in reports
         ]
 
-    def play(self, load: float, side: str, tally: Tally) -> None:
-        """One round of one side."""
-        seconds, count = self._args.seconds, len(self._tasks)
+    def play(self, load: float, side: str) -> list[JobRecord]:
+        """Play one round of one side."""
+        count, batches = len(self._tasks), side == SIDES[0]
         period_ns = round(count * self.cost_ns / self._args.workers / load)
         records: list[JobRecord] = []
         executor = Executor(self._args.workers)
@@ -202,14 +193,20 @@ class _Bench:
                 executor, task, lambda record, work: records.append(record),
                 period_ns=period_ns,
                 deadline_ns=round(self._args.deadline_factor * period_ns),
-                batch_group=_GROUP if side == SIDES[0] else "",
+                batch_group=_GROUP if batches else "",
             )  # fmt: skip
-        if side == SIDES[0]:
-            self._seed(executor)
+        first = self._tasks[0]
+        names = [stage.name for stage in first.stages[first.default]][1:-1]
+        for report, (index, stage) in product(self._group.reports, enumerate(names)):
+            if batches and report.used:
+                times_ns = [run[index] for run in report.times_ns]
+                executor.seed_batch_budgets(
+                    first.name, first.default, stage, report.size, times_ns
+                )
         step_ns = period_ns / count
-        frames = max(1, int(seconds * 1e9 / step_ns))
+        frames = max(1, int(self._args.seconds * 1e9 / step_ns))
         with running(executor):
-            # The cameras are evenly out of step.
+            # The cameras are out of step, at even distances.
             for index, _ in tick(executor.clock, step_ns, frames):
                 scene = self._frames[index % len(self._frames)]
                 frame = Frame(scene.image, scene.encoding, 0, index // count)
@@ -218,32 +215,23 @@ class _Bench:
             drain(executor)
         if len(records) != frames:
             raise BenchmarkError(f"{len(records)} of {frames} frames ended")
-        tally.frames += frames
-        tally.outcomes.update(record.outcome.value for record in records)
-        met = [record for record in records if record.outcome is Outcome.MET]
-        tally.met_per_s.append(len(met) / seconds)
-        tally.responses_ms += [record.response_time_ns / 1e6 for record in met]
-        for record in records:
-            tally.batches.update(stage.batch for stage in record.stages[1:-1])
-
-    def _seed(self, executor: Executor) -> None:
-        task = self._tasks[0]
-        names = [stage.name for stage in task.stages[task.default]][1:-1]
-        for report in self._group.reports:
-            for index, stage in enumerate(names if report.used else ()):
-                times_ns = [run[index] for run in report.times_ns]
-                executor.seed_batch_budgets(task.name, task.default, stage, report.size, times_ns)
+        return records
 
 
 def report(result: Mapping[str, Any]) -> Report:
-    """Two tables a variant: sizes, and the drive."""
+    """Make two tables per variant: sizes, and the drive."""
     parts: list[str | Table] = [
         f"{result['model']}, {result['cameras']} cameras, {result['workers']} workers x "
         f"{result['threads']} threads, deadline {result['deadline_factor']:g} periods"
     ]
     for row in result["variants"]:
         drives = [
-            {"load": drive["load"], "side": side, "gain": drive["gain"], **figures}
+            {
+                "load": drive["load"],
+                "side": side,
+                "change": f"{drive['gain']:+.0%}" if side == SIDES[0] and drive["gain"] else "",
+                **figures,
+            }
             for drive in row["drives"]
             for side, figures in drive["sides"].items()
         ]
@@ -257,15 +245,10 @@ def report(result: Mapping[str, Any]) -> Report:
             ),
             tabulate(
                 drives,
-                "load:g, side, met/s=met_per_s:.1f",
-                ("gain", _show_gain),
+                "load:g, side, met/s=met_per_s:.1f, gain=change",
                 "p50 ms=response_p50_ms:.1f, p99 ms=response_p99_ms:.1f",
                 "in batches=in_batches:.0%",
             ),
         ]
     verdict = "yes" if result["passed"] else "NO"
     return [*parts, f"no fewer frames met with batches: {verdict}"]
-
-
-def _show_gain(row: Mapping[str, Any]) -> str:
-    return f"{row['gain']:+.0%}" if row["side"] == SIDES[0] and row["gain"] else ""

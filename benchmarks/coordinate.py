@@ -2,19 +2,19 @@
 
 A detector and a segmenter look at every frame under the real executor, one worker, each with one
 period as its deadline. Processes that keep all cores busy come and go. Policies take turns in
-short windows of one run, and in every window the load plays the same script, so that whatever
-else the machine does meets all of them alike:
+short windows of one run, and in every window the load plays the same script, so that any other
+load of the machine affects all of them alike:
 
 static-full     every frame in the variant that accuracy is relative to, full in fp32
-static-fast     every frame in the fastest
+static-fast     every frame in the fastest variant
 neuos_balanced  NeuOS, which chooses variants by LAG (there are no clocks to set here)
 horizon         ours; where power cannot be read there is nothing to balance it with, so by
                 default in the mode max_accuracy
 
 Three figures for each: the share of all frames that were met (what is skipped, aborted, late or
-superseded is not); the accuracy of the met ones, which is the agreement of the very result with
+superseded is not); the accuracy of the met ones, which is the agreement of the actual result with
 the full model's on the same picture (mAP@0.5, mIoU), averaged over frames; and how often per
-second a task went from one variant to another.
+second a task changed its variant.
 
 Passes when horizon meets at least 99 % of the frames and is more accurate than static-fast.
 Variants that the library lacks are built first, once (minutes).
@@ -23,7 +23,6 @@ Variants that the library lacks are built first, once (minutes).
 from __future__ import annotations
 
 import argparse
-import os
 import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -35,8 +34,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness.options import Options, echo
-from benchmarks.harness.processes import BenchmarkError, Phases
+from benchmarks.harness.options import CORES, Options, echo
+from benchmarks.harness.processes import BenchmarkError, busy_phases
 from benchmarks.harness.tables import Report, flatten, say, say_verdict, tabulate
 from benchmarks.harness.tasks import (
     add_task,
@@ -49,11 +48,12 @@ from benchmarks.harness.tasks import (
     tick,
 )
 from benchmarks.harness.timing import find_quantiles, rotate
+from jetson_dnn_rt.backends.registry import inspect_backend
 from jetson_dnn_rt.clock import SteadyClock
 from jetson_dnn_rt.config.declaration import read_values
 from jetson_dnn_rt.config.nodes import MODES, CoordinatorConfig
 from jetson_dnn_rt.coordinator.coordinator import Coordinator
-from jetson_dnn_rt.coordinator.policy import create_policy
+from jetson_dnn_rt.coordinator.policy import find_policy
 from jetson_dnn_rt.coordinator.tables.library_tables import (
     load_profiles,
     make_clock_table,
@@ -62,14 +62,13 @@ from jetson_dnn_rt.coordinator.tables.library_tables import (
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.platforms.platform import FixedPlatform
 from jetson_dnn_rt.results import Result
+from jetson_dnn_rt.runtime.building.builder import BuildSettings, TaskBuilder, TaskPlan
 from jetson_dnn_rt.runtime.executor import Executor
 from jetson_dnn_rt.runtime.task import Task, open_model
 from jetson_dnn_rt.tasks import JobRecord, Outcome, Work
-from jetson_dnn_rt.variants.building import BuildSettings, TaskBuilder, TaskPlan
 from jetson_dnn_rt.variants.library.library import Library
 from jetson_dnn_rt.variants.measuring.agreement import compare
 from jetson_dnn_rt.variants.measuring.timing import measure_in_turn
@@ -79,7 +78,7 @@ from jetson_dnn_rt.variants.spec import VariantSpec
 POLICIES = ("static-full", "static-fast", "neuos_balanced", "horizon")
 MET_BAR = 0.99
 PHASES = ((2.5, False), (2.5, True), (2.5, False), (1.5, True))
-"""Of the load in one window: seconds, and whether it is there."""
+"""Script of the load in one window: seconds, and whether the load is on."""
 
 _KINDS = {"detector": "detection", "segmenter": "segmentation"}
 _SCENES = 24
@@ -88,7 +87,7 @@ _DRAIN_S = 5.0
 
 
 def add_arguments(add: Options) -> None:
-    """Options of the benchmark."""
+    """Add the options of the benchmark."""
     add(
         "--variants", None,
         "of both networks, the first is static-full (default: full and tucker-0.50 on the "
@@ -100,12 +99,7 @@ def add_arguments(add: Options) -> None:
         "period and deadline = F * (both networks in full, one after the other, alone)",
         above=0, metavar="F",
     )  # fmt: skip
-    add(
-        "--hogs",
-        len(os.sched_getaffinity(0)),
-        "processes of the load (default: one for each core)",
-        least=0,
-    )
+    add("--hogs", CORES, "processes of the load (default: one for each core)", least=0)
     add("--mode", "max_accuracy", "of horizon", choices=MODES)
     add("--confidence", 0.999, "of horizon")
     add("--rounds", 6, "windows of each policy", least=1)
@@ -122,27 +116,23 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     `ConfigurationError` when an argument cannot be used, or fewer than two variants load;
     `BenchmarkError` when a policy failed.
     """
-    rounds = 2 if args.quick else args.rounds
+    if args.quick:
+        args.rounds = 2
     settings = read_values(CoordinatorConfig, {"confidence": args.confidence, "mode": args.mode})
     library = Library(args.engine_cache)
     frames = draw_frames(_SCENES)
     with ExitStack() as stack:
-        subjects = {
-            name: _load(stack, name, kind, args, library, frames) for name, kind in _KINDS.items()
-        }
+        subjects = {name: _load(stack, name, args, library, frames) for name in _KINDS}
         full_ns = sum(find_cost_ns(subject.task) for subject in subjects.values())
         period_ns = round(args.period_factor * full_ns)
         tables = [subject.table(period_ns) for subject in subjects.values()]
         clocks = make_clock_table(FixedPlatform().space, ())
-        say(
-            f"coordinate: period {period_ns / 1e6:.1f} ms, {rounds} rounds of {len(POLICIES)} "
-            "windows"
-        )
+        say(f"coordinate: period {period_ns / 1e6:.1f} ms, {args.rounds} rounds")
         contestants = []
         for name in POLICIES:
             contestants.append(_Contestant(name, subjects, tables, clocks, settings))
             stack.enter_context(running(contestants[-1].executor))
-        _drive(contestants, frames, period_ns, rounds, args.hogs)
+        _drive(contestants, frames, period_ns, args)
         for one in contestants:
             if one.coordinator.failure:
                 raise BenchmarkError(f"policy of {one.name} failed: {one.coordinator.failure}")
@@ -151,10 +141,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     passed = horizon["met_ratio"] >= MET_BAR and horizon["accuracy"] > fast["accuracy"]
     return {
         "period_ms": round(period_ns / 1e6, 3),
-        **echo(args, "stages hogs"),
-        "rounds": rounds,
-        "seconds_per_policy": round(rounds * sum(seconds for seconds, _ in PHASES), 1),
-        **echo(args, "mode confidence"),
+        **echo(args, "stages hogs rounds mode confidence"),
+        "seconds_per_policy": round(args.rounds * sum(seconds for seconds, _ in PHASES), 1),
         "variants": {task: subject.describe() for task, subject in subjects.items()},
         "policies": figures,
         "bars": {"met_ratio": MET_BAR, "accuracy": "above static-fast"},
@@ -167,9 +155,9 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 @dataclass(eq=False)
 class _Subject:
-    """One network in its variants, with its times and the full model's results.
+    """Network in its variants, with its times and the full model's results.
 
-    The first variant is the one that the others are measured against.
+    The first variant is the reference for the others.
     """
 
     kind: str
@@ -178,7 +166,7 @@ class _Subject:
     reference: list[Result]
 
     def table(self, period_ns: int) -> TaskTable:
-        """The table for a period, which is the deadline too."""
+        """Make the table for a period, which is the deadline too."""
         return make_task_table(
             self.task.name,
             self.task.stage_names,
@@ -187,14 +175,8 @@ class _Subject:
             period_ns=period_ns,
         )
 
-    def fastest(self) -> str:
-        """The variant with the least median time."""
-        table = self.table(1)
-        totals_ns = table.times_ns.sum(axis=1)
-        return table.variants[int(np.argmin(np.median(totals_ns, axis=1)))]
-
     def describe(self) -> dict[str, Any]:
-        """Times and agreement of each variant, as the table has them."""
+        """Describe the times and agreement of each variant, as in the table."""
         table = self.table(1)
         totals_ns = table.times_ns.sum(axis=1)
         return {
@@ -207,14 +189,13 @@ class _Subject:
             for v, name in enumerate(table.variants)
         }
 
+    def find_fastest(self) -> str:
+        """Find the variant with the least median time."""
+        return min((one["p50_ms"], name) for name, one in self.describe().items())[1]
+
 
 def _load(
-    stack: ExitStack,
-    name: str,
-    kind: str,
-    args: argparse.Namespace,
-    library: Library,
-    frames: Sequence[Frame],
+    stack: ExitStack, name: str, args: argparse.Namespace, library: Library, frames: list[Frame]
 ) -> _Subject:
     config = configure(
         name, f"builtin:{name}", weights="DEFAULT", engine_cache=str(args.engine_cache or ""),
@@ -224,18 +205,17 @@ def _load(
     names = _name_variants(args.variants, model)
     if len(names) < 2:
         raise ConfigurationError(f"--variants must be at least two: {', '.join(names)}")
-    specs = tuple(VariantSpec.parse(variant) for variant in names)
-    plan = TaskPlan(name, model, specs, DecoderSettings(), 1, args.stages)
-    builder = TaskBuilder(plan, library, BuildSettings(), SteadyClock())
+    config = replace(config, variants=tuple(names))
+    builder = TaskBuilder(TaskPlan(config, model, 1), library, BuildSettings(), SteadyClock())
     for spec in builder.list_missing():
         say(f"coordinate: {name}: {spec} is built, once")
         builder.build(spec)
-    task = load_task(stack, replace(config, variants=tuple(names)), model=model)
+    task = load_task(stack, config, model=model)
     for variant, why in task.left_out.items():
         say(f"coordinate: {name}: {variant} is left out: {why}")
     if len(task.variant_names) < 2:
         raise ConfigurationError(f"{name}: two variants are needed: {task.left_out}")
-    # In turn, so that what the machine does besides meets all variants.
+    # In turn, so that other load of the machine affects all variants.
     measured = measure_in_turn([*task.stages.values()], frames, _TIMED_RUNS, SteadyClock())
     times_ns = task.warm_up_times_ns = dict(zip(task.stages, measured, strict=True))
     known = load_profiles(
@@ -245,7 +225,7 @@ def _load(
         variant: replace(profile, times_ns=np.array(times_ns[variant], np.int64))
         for variant, profile in known.items()
     }
-    subject = _Subject(kind, task, profiles, [])
+    subject = _Subject(_KINDS[name], task, profiles, [])
     for frame in frames:
         work = Work(frame)
         task.variants.pipelines[task.default].run(work)
@@ -255,8 +235,6 @@ def _load(
 
 
 def _name_variants(given: str | None, model: Model) -> list[str]:
-    from jetson_dnn_rt.backends.registry import inspect_backend
-
     if given:
         return [str(VariantSpec.parse(name)) for name in given.split(",")]
     backend = choose_default(model).backend
@@ -268,7 +246,7 @@ def _name_variants(given: str | None, model: Model) -> list[str]:
 
 
 class _Contestant:
-    """A policy with an executor of its own, which works in its own windows only."""
+    """Policy with an executor of its own, which runs in its own windows only."""
 
     def __init__(
         self,
@@ -279,12 +257,14 @@ class _Contestant:
         settings: CoordinatorConfig,
     ) -> None:
         self.name, self._subjects = name, subjects
-        self._jobs: list[tuple[JobRecord, int]] = []
-        """Jobs that ended, and the pictures that they saw."""
+        self._records: list[JobRecord] = []
+        # Met jobs by task, picture and path. The same picture in the same variants gives the same
+        # result, which is stored once.
+        self._met: Counter[tuple[str, int, tuple[str, ...]]] = Counter()
         self._results: dict[tuple[str, int, tuple[str, ...]], Result] = {}
         self.seconds = 0.0
-        policy = create_policy(
-            name.partition("-")[0], clocks, tables, settings, workers=1, interference=(1.0,)
+        policy = find_policy(name.partition("-")[0])(
+            clocks, tables, settings, workers=1, interference=(1.0,)
         )
         self.coordinator = Coordinator(clocks, tables, policy, timer=time.perf_counter_ns)
         # Not a session: all policies run the same loaded tasks, and keep what they have learned.
@@ -293,27 +273,27 @@ class _Contestant:
             task = subject.task
             add_task(
                 self.executor, task, self._observe, precedence=precedence,
-                variant=subject.fastest() if name == "static-fast" else "",
+                variant=subject.find_fastest() if name == "static-fast" else "",
                 period_ns=table.period_ns, deadline_ns=table.deadline_ns,
             )  # fmt: skip
         self.executor.set_selector(self.coordinator)
 
     def _observe(self, record: JobRecord, work: Work) -> None:
-        picture, path = work.frame.sequence, _find_path(record)
-        self._jobs.append((record, picture))
+        self._records.append(record)
         if record.outcome is Outcome.MET:
             assert work.result is not None
-            # The same picture in the same variants gives the same result: one of them is kept.
-            self._results.setdefault((record.task, picture, path), work.result)
+            key = (record.task, work.frame.sequence, _find_path(record))
+            self._met[key] += 1
+            self._results.setdefault(key, work.result)
 
     def find_met_ratio(self, tasks: Collection[str]) -> float:
-        """Share of the frames of some tasks that were met."""
-        outcomes = [record.outcome for record, _ in self._jobs if record.task in tasks]
+        """Compute the share of the frames of some tasks that were met."""
+        outcomes = [record.outcome for record in self._records if record.task in tasks]
         return outcomes.count(Outcome.MET) / len(outcomes)
 
     def figures(self) -> dict[str, Any]:
-        """What it reached."""
-        records = [record for record, _ in self._jobs]
+        """Figures that the policy reached."""
+        records = self._records
         paths = {
             task: [variant for one in records if one.task == task for variant in _find_path(one)]
             for task in self._subjects
@@ -335,23 +315,19 @@ class _Contestant:
         }
 
     def _measure_accuracy(self, task: str) -> float:
-        """Mean agreement of the met frames with the full model on the same pictures."""
+        """Compute the mean agreement of the met frames with the full model, picture by picture."""
         subject = self._subjects[task]
-        met = Counter(
-            (picture, _find_path(record))
-            for record, picture in self._jobs
-            if record.task == task and record.outcome is Outcome.MET
-        )
-        total = 0.0
-        for (picture, path), count in met.items():
-            result = self._results[task, picture, path]
-            full = subject.reference[picture]
-            total += count * compare(subject.kind, [full], [result], "full").value
-        return total / max(1, met.total())
+        total, frames = 0.0, 0
+        for key, count in self._met.items():
+            if key[0] == task:
+                full = subject.reference[key[1]]
+                value = compare(subject.kind, [full], [self._results[key]], "full").value
+                total, frames = total + count * value, frames + count
+        return total / max(1, frames)
 
 
 def _find_path(record: JobRecord) -> tuple[str, ...]:
-    """The variant of each run of stages."""
+    """Find the variant of each run of stages."""
     return tuple(stage.variant for stage in record.stages)
 
 
@@ -359,38 +335,27 @@ def _find_path(record: JobRecord) -> tuple[str, ...]:
 
 
 def _drive(
-    contestants: Sequence[_Contestant],
-    frames: Sequence[Frame],
-    period_ns: int,
-    rounds: int,
-    hogs: int,
+    contestants: list[_Contestant], frames: list[Frame], period_ns: int, args: argparse.Namespace
 ) -> None:
+    """Release one frame per period in each window, to both tasks at the same time."""
     contestants[0].executor.realtime.freeze()
-    seconds = sum(duration for duration, _ in PHASES)
-    with Phases(hogs) as load:
-        for number in range(rounds):
-            for contestant in rotate(contestants, number):
-                load.play(PHASES)
-                _show(contestant, frames, period_ns, round(seconds * 1e9))
-                load.finish()
-            met = ", ".join(f"{one.name} {one.find_met_ratio(_KINDS):.4f}" for one in contestants)
-            say(f"coordinate: round {number + 1}: met {met}")
-
-
-def _show(
-    contestant: _Contestant, frames: Sequence[Frame], period_ns: int, duration_ns: int
-) -> None:
-    """One window: a frame a period, to both tasks at one instant."""
-    clock, executor = contestant.executor.clock, contestant.executor
-    begin_ns = clock.now_ns()
-    for count, _ in tick(clock, period_ns, duration_ns // period_ns):
-        executor.submit(tuple(_KINDS), frames[count % len(frames)], clock.now_ns())
-    contestant.seconds += (clock.now_ns() - begin_ns) / 1e9
-    drain(executor, _DRAIN_S)
+    count = round(sum(duration for duration, _ in PHASES) * 1e9) // period_ns
+    for number in range(args.rounds):
+        for contestant in rotate(contestants, number):
+            clock, executor = contestant.executor.clock, contestant.executor
+            with busy_phases(args.hogs, PHASES):
+                begin_ns = clock.now_ns()
+                for index, _ in tick(clock, period_ns, count):
+                    frame = frames[index % len(frames)]
+                    executor.submit(tuple(_KINDS), frame, clock.now_ns())
+                contestant.seconds += (clock.now_ns() - begin_ns) / 1e9
+                drain(executor, _DRAIN_S)
+        met = ", ".join(f"{one.name} {one.find_met_ratio(_KINDS):.4f}" for one in contestants)
+        say(f"coordinate: round {number + 1}: met {met}")
 
 
 def report(result: Mapping[str, Any]) -> Report:
-    """The variants, then the policies."""
+    """Make a table of the variants and one of the policies."""
     variants = [
         {"task": task, "variant": name, **figures}
         for task, found in result["variants"].items()

@@ -1,10 +1,10 @@
 """Check a real motorway drive: YOLOX-nano and the built-in segmenter, 40 ms for each at 25 fps.
 
-For every back end and precision there is here, `jetson-dnn-rt run` on the video twice: at its own
-rate, where every frame must be accounted for; and slowly enough for all frames to be processed
+For every back end and precision of this machine, `jetson-dnn-rt run` plays the video twice: at its
+own rate, where every frame must be accounted for; and slowly enough for all frames to be processed
 (--slow-rate), where every box of score 0.4 or more that a plain ONNX Runtime run finds must be
-there (same class, IoU at least 0.9; bf16 0.75). At least 98 % of the detector's frames must be met
-by the variant that is listed first, which is the default; the others show what they reach.
+found (same class, IoU at least 0.9; bf16 0.75). At least 98 % of the detector's frames must be met
+by the first variant in the list, which is the default; the others have no bar.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ Boxes = npt.NDArray[np.float32]
 
 
 def add_arguments(add: Options) -> None:
-    """Options of the benchmark."""
+    """Add the options of the benchmark."""
     add("--data", DATA, f"folder with {VIDEO} and {YOLOX} ({BESIDE})", metavar="DIR")
     add("--variants", [], "of the detector (default: all there are)", metavar="NAME")
     add("--slow-rate", 5.0, "of the runs in which the boxes are checked", above=0, metavar="HZ")
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    """Run and check every variant; `ConfigurationError` when the data are not there."""
+    """Run and check every variant; `ConfigurationError` when the data are missing."""
     video, model = args.data / VIDEO, args.data / YOLOX
     for file in (video, model):
         if not file.is_file():
-            raise ConfigurationError(f"{file} is not there: give the folder with --data")
+            raise ConfigurationError(f"{file} is not there; fix: give the folder with --data")
     reference = YoloxReference(model)
     expected = [reference(image, SCORE) for image in read_video(video)]
     variants = {
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def report(result: Mapping[str, Any]) -> Report:
-    """A line for each variant."""
+    """Make a line for each variant."""
     return [
         tabulate(
             flatten(result["variants"]),
@@ -87,11 +87,11 @@ def report(result: Mapping[str, Any]) -> Report:
 
 
 def list_variants() -> list[str]:
-    """Every back end and precision of this machine that runs networks."""
+    """List every back end and precision of this machine that runs networks."""
     return [
         f"full@{info.name}-{precision}"
         for info in list_backends()
-        # Kernels of TVM are tuned for an hour first.
+        # TVM's kernels would have to be tuned for an hour first.
         if info.available and info.name not in ("null", "tvm")
         for precision in info.precisions
         if precision in IOU_BARS
@@ -135,14 +135,14 @@ def _check_variant(
 
 
 def best_iou(box: Iterable[float], found: Iterable[Mapping[str, Any]]) -> float:
-    """Largest IoU of a reference box with the boxes of its class that were found."""
+    """Find the largest IoU of a reference box with the detected boxes of its class."""
     *corners, _, class_id = box
     same = (other for other in found if other["class_id"] == str(int(class_id)))
     return max((iou(corners, other["xyxy"]) for other in same), default=0.0)
 
 
 def _run(variant: str, video: Path, model: Path, options: list[str]) -> dict[str, Any]:
-    """The detector's part of the JSON of one run."""
+    """Run once; return the detector's part of the JSON."""
     answer = run_command(
         *("run", "--source", f"video:{video}", "--variant", f"detector={variant}"),
         *("--detector", f"onnx:{model}", "--segmenter", "builtin:segmenter"),
@@ -150,8 +150,7 @@ def _run(variant: str, video: Path, model: Path, options: list[str]) -> dict[str
         *("--deadline", f"segmenter={DEADLINE_MS}", *options),
         limit_s=RUN_LIMIT_S,
     )
-    detector: dict[str, Any] = answer["tasks"]["detector"]
-    return detector
+    return dict(answer["tasks"]["detector"])
 
 
 # -- the reference -------------------------------------------------------------------------------
@@ -161,7 +160,7 @@ class YoloxReference:
     """YOLOX by ONNX Runtime and numpy alone, on one image at a time.
 
     Written from the model's description (letterbox at the top left with 114, BGR, 0 to 255; raw
-    offsets on strides 8, 16, 32) and sharing no code with the package.
+    offsets on strides 8, 16, 32); it shares no code with the package.
     """
 
     def __init__(self, path: Path) -> None:
@@ -178,7 +177,7 @@ class YoloxReference:
         self._grid, self._stride = np.concatenate(grids), np.concatenate(strides)
 
     def __call__(self, image: npt.NDArray[np.uint8], score: float) -> Boxes:
-        """Boxes of at least this score, in pixels of the image."""
+        """Find the boxes of at least this score, in pixels of the image."""
         height, width = image.shape[:2]
         ratio = min(_SIZE / height, _SIZE / width)
         size = (int(width * ratio), int(height * ratio))
@@ -194,7 +193,11 @@ class YoloxReference:
             keep = scores[:, class_id] >= score
             corners = np.hstack([centers[keep] - sizes[keep] / 2, centers[keep] + sizes[keep] / 2])
             rows = np.column_stack([corners / ratio, scores[keep, class_id]])
-            found += [[*row, class_id] for row in _suppress(rows)]
+            kept: list[npt.NDArray[np.float64]] = []  # greedy suppression, best first
+            for row in rows[np.argsort(-rows[:, 4])]:
+                if all(iou(row, other) <= _NMS_IOU for other in kept):
+                    kept.append(row)
+            found += [[*row, class_id] for row in kept]
         boxes = np.array(found, np.float32).reshape(-1, 6)
         boxes[:, 0:4:2] = boxes[:, 0:4:2].clip(0, width)
         boxes[:, 1:4:2] = boxes[:, 1:4:2].clip(0, height)
@@ -217,12 +220,3 @@ def read_video(path: Path) -> Iterator[npt.NDArray[np.uint8]]:
         if not done:
             return
         yield np.asarray(image, np.uint8)
-
-
-def _suppress(rows: npt.NDArray[np.float64]) -> list[npt.NDArray[np.float64]]:
-    """Greedy non-maximum suppression of x1, y1, x2, y2, score; best first."""
-    kept: list[npt.NDArray[np.float64]] = []
-    for row in rows[np.argsort(-rows[:, 4])]:
-        if all(iou(row, other) <= _NMS_IOU for other in kept):
-            kept.append(row)
-    return kept

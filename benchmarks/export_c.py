@@ -14,16 +14,20 @@ import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from benchmarks.harness.options import Options
 from benchmarks.harness.processes import BenchmarkError
 from benchmarks.harness.tables import Report, say_verdict, tabulate
-
-if TYPE_CHECKING:
-    from jetson_dnn_rt.tvm.export_c.export import Export
+from jetson_dnn_rt.models.sources.registry import load_model
+from jetson_dnn_rt.tvm.compile import compile_module
+from jetson_dnn_rt.tvm.export_c.export import Export, ExportOptions, export_c
+from jetson_dnn_rt.tvm.library import TvmVariant
+from jetson_dnn_rt.tvm.target import find_local_target, make_target
+from jetson_dnn_rt.variants.library.library import Library
+from jetson_dnn_rt.variants.spec import VariantSpec
 
 MODELS = ("builtin:detector", "builtin:segmenter", "torchvision:mobilenet_v2")
 MAX_RATIO, MAX_ARENA = 1.5, 1.3
@@ -32,7 +36,7 @@ _LINK = "-shared -o net.so -Wl,--whole-archive libnet.a -Wl,--no-whole-archive -
 
 
 def add_arguments(add: Options) -> None:
-    """Options of the benchmark."""
+    """Add the options of the benchmark."""
     models = ", ".join(MODELS)
     add("--model", None, f"may be repeated; default {models}", action="append", metavar="MODEL")
     add("--runs", 50, "timed runs", least=1, metavar="N")
@@ -50,7 +54,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def report(result: Mapping[str, Any]) -> Report:
-    """A row for each network."""
+    """Make a row for each network."""
     return [
         tabulate(
             result["networks"],
@@ -64,13 +68,6 @@ def report(result: Mapping[str, Any]) -> Report:
 
 
 def _measure(source: str, args: argparse.Namespace) -> dict[str, Any]:
-    from jetson_dnn_rt.models.sources.registry import load_model
-    from jetson_dnn_rt.tvm.export_c.export import ExportOptions, export_c
-    from jetson_dnn_rt.tvm.library import TvmVariant
-    from jetson_dnn_rt.tvm.target import find_local_target, make_target
-    from jetson_dnn_rt.variants.library.library import Library
-    from jetson_dnn_rt.variants.spec import VariantSpec
-
     model = load_model(source, weights="none") if "torchvision" in source else load_model(source)
     found = find_local_target(1)
     target = make_target(found.cpu, found.triple, "", 1)
@@ -100,19 +97,17 @@ def _measure(source: str, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _time_in_turn(export: Export, folder: Path, target: Any, runs: int) -> Any:
-    """Seconds of C and of TVM, one after the other, ``[2, runs]``."""
+    """Time C and TVM, one after the other; seconds, ``[2, runs]``."""
     import tvm
     from tvm import relax
 
-    from jetson_dnn_rt.tvm.compile import compile_module
-
     program = export.program
     machine = relax.VirtualMachine(compile_module(export.scheduled, target), tvm.cpu())
-    inputs = [_align(program.tensor(each).bytes) for each in program.network.inputs]
-    outputs = [_align(program.tensor(each).bytes) for each in program.network.outputs]
+    inputs = [_align(program.network.tensor(each).bytes) for each in program.network.inputs]
+    outputs = [_align(program.network.tensor(each).bytes) for each in program.network.outputs]
     for number, (value, name) in enumerate(zip(inputs, program.network.inputs, strict=True)):
         value[:] = np.fromfile(folder / f"net_input_{number}.bin", np.uint8)
-        inputs[number] = value.view(np.float32).reshape(program.tensor(name).shape)
+        inputs[number] = value.view(np.float32).reshape(program.network.tensor(name).shape)
     tensors = [tvm.runtime.from_dlpack(value) for value in inputs]
     code = ctypes.CDLL(str(folder / "net.so"))
     weights, arena = _align(len(program.weight_blob)), _align(program.plan.arena_bytes)
@@ -121,12 +116,10 @@ def _time_in_turn(export: Export, folder: Path, target: Any, runs: int) -> Any:
     io = (ctypes.c_void_p * (len(inputs) + len(outputs)))(
         *(value.ctypes.data for value in (*inputs, *outputs))
     )
-    memory = [
-        (ctypes.c_void_p(block.ctypes.data), ctypes.c_size_t(block.nbytes))
-        for block in (weights, arena)
-    ]
-    state = code.net_init(net, *memory[0], *memory[1])
-    if state != 0:
+    memory: list[Any] = []
+    for block in (weights, arena):
+        memory += [ctypes.c_void_p(block.ctypes.data), ctypes.c_size_t(block.nbytes)]
+    if (state := code.net_init(net, *memory)) != 0:
         raise BenchmarkError(f"net_init of the exported sources returned {state}")
     times = np.zeros((2, runs))
     for number in range(-3, runs):

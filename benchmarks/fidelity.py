@@ -3,26 +3,25 @@
 The built-in detector and segmenter run stage by stage under the real executor, on frames at a
 fixed rate and with deadlines that some frames miss; beside them a load on every core comes and
 goes, so that execution times have bursts. The job trace of that run is then a scenario: in the
-simulator the same frames arrive at the same times and take recorded times, put together anew in
-blocks, seed by seed; and once in the recorded order, which shows the engine alone. With --trace
-another recording is replayed, as that of `jetson-dnn-rt run --output DIR`.
+simulator the same frames arrive at the same times and take recorded times, resampled in blocks,
+seed by seed; and once in the recorded order, which tests the engine alone. With --trace another
+recording is replayed, such as that of `jetson-dnn-rt run --output DIR`.
 
 Bars: the simulator's miss ratio is within 2 percentage points of the recorded one, and the p99 of
-its responses within 10 %, over all frames of the run; the tasks are shown besides.
+its responses within 10 %, over all frames of the run; the tasks are shown without bars.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness.options import Options
+from benchmarks.harness.options import CORES, Options
 from benchmarks.harness.processes import BenchmarkError, busy_cores
 from benchmarks.harness.tables import Report, flatten, say, say_verdict, tabulate
 from benchmarks.harness.tasks import (
@@ -51,13 +50,13 @@ TASKS = ("detector", "segmenter")
 _SCENES = 8
 _WARM_UP_RUNS = 60
 _PERIOD = 1.8
-"""Time between frames, relative to what both tasks take as usual."""
+"""Time between frames, relative to the usual time of both tasks."""
 _DEADLINE = 1.6
-"""Deadline relative to what the task takes as usual, after those that are due before it."""
+"""Deadline relative to the usual time of the task and of those due before it."""
 
 
 def add_arguments(add: Options) -> None:
-    """Options of the benchmark."""
+    """Add the options of the benchmark."""
     add("--seconds", 60.0, "of the recorded run", above=0)
     add("--seeds", 20, "replays", least=1)
     add("--stages", 4, "of each network")
@@ -69,7 +68,7 @@ def add_arguments(add: Options) -> None:
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    """Record, replay, compare; `ConfigurationError` when the recording cannot be used."""
+    """Record, replay and compare; `ConfigurationError` when the recording cannot be used."""
     seconds, seeds = (10.0, 5) if args.quick else (args.seconds, args.seeds)
     with tempfile.TemporaryDirectory() as folder:
         path = args.trace
@@ -85,7 +84,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         scenario = record_scenario(path, block_ms=args.block_ms, workers=args.workers)
         laboratory = RecordedLaboratory(scenario)
         tallies = [simulate(laboratory, "static", seed=seed) for seed in range(seeds)]
-        # One block as long as the recording: times keep their order, the engine decides anew.
+        # One block as long as the recording: times keep their order, the engine decides again.
         same = RecordedLaboratory(record_scenario(path, block_ms=1e12, workers=args.workers))
         in_order = [simulate(same, "static")]
     summary = RunSummary()
@@ -108,7 +107,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def record(seconds: float, stages: int) -> list[JobRecord]:
-    """Run both tasks for so long; the records of all their jobs."""
+    """Run both tasks for some seconds; return the records of all their jobs."""
     records: list[JobRecord] = []
     scenes = draw_frames(_SCENES)
     tasks = [
@@ -136,25 +135,30 @@ def record(seconds: float, stages: int) -> list[JobRecord]:
 
 
 def busy_now_and_then() -> AbstractContextManager[object]:
-    """A load that keeps every core busy for half a second out of four."""
-    return busy_cores(os.cpu_count() or 1, 0.5, 3.5)
+    """Run a load that keeps every core busy for half a second out of four."""
+    return busy_cores(CORES, 0.5, 3.5)
 
 
 def _compare(
     tasks: Sequence[str], summary: RunSummary, tallies: Sequence[Tally]
 ) -> dict[str, float]:
-    """Recorded and simulated miss ratio and p99 of some tasks together."""
+    """Compare the recorded and simulated miss ratio and p99 of some tasks together."""
     recorded = [summary.tasks[task] for task in tasks]
     simulated = [tally.tasks[task] for tally in tallies for task in tasks]
+    frames = sum(task.released for task in recorded)
     met = sum(round((task.met_ratio or 0.0) * task.released) for task in recorded)
-    miss = 1.0 - met / sum(task.released for task in recorded)
-    simulated_miss = 1.0 - sum(task.met for task in simulated) / sum(
-        task.released for task in simulated
-    )
-    p99_ns = _p99_ns(time for task in recorded for time in task.response_ns)
-    simulated_p99_ns = _p99_ns(time for task in simulated for time in task.response_ns)
+    miss = 1.0 - met / frames
+    simulated_met = sum(task.met for task in simulated)
+    simulated_miss = 1.0 - simulated_met / sum(task.released for task in simulated)
+    times_ns = [
+        sorted(time for task in side for time in task.response_ns)
+        for side in (recorded, simulated)
+    ]
+    if not all(times_ns):
+        raise BenchmarkError("no frame of a task ran to its end")
+    p99_ns, simulated_p99_ns = (order_statistic(ordered, 0.99) for ordered in times_ns)
     return {
-        "frames": sum(task.released for task in recorded),
+        "frames": frames,
         "miss_ratio": miss,
         "simulated_miss_ratio": simulated_miss,
         "miss_difference": abs(miss - simulated_miss),
@@ -164,15 +168,8 @@ def _compare(
     }
 
 
-def _p99_ns(times_ns: Iterable[int]) -> int:
-    ordered = sorted(times_ns)
-    if not ordered:
-        raise BenchmarkError("no frame of a task ran to its end")
-    return order_statistic(ordered, 0.99)
-
-
 def report(result: Mapping[str, Any]) -> Report:
-    """Recorded and simulated misses and p99."""
+    """Make a table of recorded and simulated misses and p99."""
     return [
         f"{result['frames']} frames ({result['trace']}), {result['seeds']} replays in blocks of "
         f"{result['block_ms']:g} ms",

@@ -1,13 +1,13 @@
-"""The networks of `backends` on a CUDA GPU: torch as it comes, as graphs, and TensorRT.
+"""The networks of `backends` on a CUDA GPU: plain torch, graphs, and TensorRT.
 
 All runs of a model take turns, round by round. A time begins with the input in page-locked host
-memory and ends with the outputs on the host. ``torch-eager`` is what one writes first: fp32,
+memory and ends with the outputs on the host. ``torch-eager`` is the obvious first version: fp32,
 kernel by kernel, with torch's own settings. The others are this package's runners: CUDA graphs,
 whole and cut into stages, each stage a graph or an engine of its own. Error and agreement
 (mAP@0.5, mIoU or top-1) are against ONNX Runtime in fp32 on the CPU, without it against torch
 there, on the same frames. Networks of torchvision have random weights: nothing is downloaded.
 
-What is missing (TensorRT, a video) is named and left out; without a CUDA device nothing is run.
+Missing parts (TensorRT, a video) are named and left out; without a CUDA device nothing is run.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -38,14 +38,15 @@ from benchmarks.harness.options import BESIDE, DATA, Options
 from benchmarks.harness.tables import Report, say
 from benchmarks.harness.timing import quantile_ms
 from jetson_dnn_rt.backends.base import Runner
-from jetson_dnn_rt.backends.cuda.owners import open_cuda
+from jetson_dnn_rt.backends.cuda.owners import TorchCuda, open_cuda
 from jetson_dnn_rt.backends.registry import create_runner, inspect_backend
+from jetson_dnn_rt.backends.torch import TorchCudaRunner, TorchRunner
 from jetson_dnn_rt.errors import JetsonDnnRtError, ModelError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.model import Model, Part
 from jetson_dnn_rt.platforms.machine import describe_gpu
 from jetson_dnn_rt.variants.library.library import Library
-from jetson_dnn_rt.variants.running.network import Network
+from jetson_dnn_rt.variants.network import Network
 from jetson_dnn_rt.variants.spec import FULL
 
 EAGER = "torch-eager"
@@ -55,7 +56,7 @@ _THREADS = 4  # of the reference on the CPU
 
 
 def add_arguments(add: Options) -> None:
-    """Options of the benchmark."""
+    """Add the options of the benchmark."""
     add("--models", list(MODELS), "default: all", choices=MODELS)
     add("--rows", list(ROWS), "default: all", choices=ROWS)
     add("--stages", STAGES, "into which the networks are cut; 1: only whole", least=1)
@@ -73,7 +74,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
     `BackendUnavailableError` when there is no CUDA device, with the fix.
     """
-    seconds = args.seconds or (1.5 if args.quick else 6.0)
+    args.seconds = args.seconds or (1.5 if args.quick else 6.0)
     minutes = args.minutes or (2.0 if args.quick else 8.0)
     cuda = open_cuda()
     cuda.close()
@@ -84,7 +85,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         try:
             state.check_time()
             model, frames = load(name, args.data)
-            models[name] = _measure(model, frames, args.rows, args.stages, seconds, state)
+            models[name] = _measure(model, frames, args, state)
         except JetsonDnnRtError as error:
             models[name] = {"skipped": str(error)}
     tensorrt = inspect_backend("tensorrt")
@@ -99,7 +100,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 @dataclass
 class _State:
-    """What all models share."""
+    """State that all models share."""
 
     end_s: float
     timing_cache: bytes = b""
@@ -109,56 +110,47 @@ class _State:
             raise JetsonDnnRtError("no time left: give --minutes, or fewer --models")
 
 
-@dataclass
-class _Engines:
-    """What the engines of one row took."""
-
-    build_ms: float = 0.0
-    sizes: list[int] = field(default_factory=list)
-    graphs: list[bool] = field(default_factory=list)
-
-    def to_dict(self) -> dict[str, object]:
-        figures: dict[str, object] = {"cuda_graph": all(self.graphs)} if self.graphs else {}
-        if self.sizes:
-            figures["build_s"] = round(self.build_ms / 1e3, 1)
-            figures["engine_mib"] = round(sum(self.sizes) / 2**20, 1)
-        return figures
-
-
 def _measure(
-    model: Model,
-    frames: Sequence[Frame],
-    rows: Sequence[str],
-    stages: int,
-    seconds: float,
-    state: _State,
+    model: Model, frames: Sequence[Frame], args: argparse.Namespace, state: _State
 ) -> dict[str, Any]:
     """Measure one model, whole and cut into stages."""
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
-        network = Network(model, stages, Library(Path(folder)))
+        network = Network(model, args.stages, Library(Path(folder)))
         reference, expected = _find_reference(model, network, frames)
         lineup = Lineup(model, frames, stack)
-        engines: dict[str, _Engines] = {}
+        built: dict[str, list[_Built]] = {}
 
         def add(key: str, name: str, count: int) -> None:
-            engines[key] = _Engines()
-            make_runner = partial(_make_runner, name, state, engines[key])
+            made = built[key] = []
+
+            def make_runner(part: Part) -> Runner:
+                made.append(_make_runner(name, state, part))
+                return made[-1].runner
+
             lineup.add(key, partial(Chain, network.pieces(FULL, count), make_runner))
 
-        for name in rows:
+        for name in args.rows:
             add(name, name, 1)
             if network.stages > 1 and name in lineup.chains and name not in (EAGER, "torch-fp32"):
                 add(f"{name} staged", name, network.stages)
         if not lineup.chains:
             return {"skipped": "; ".join(dict.fromkeys(lineup.notes.values()))}
         image = _pin(np.random.default_rng(0).random(model.input_shape, np.float32), stack)
-        times = lineup.measure(image, budget_s=seconds, most=_MOST_ROUNDS, warm_up=10)
+        times = lineup.measure(image, budget_s=args.seconds, most=_MOST_ROUNDS, warm_up=10)
         medians = {key: quantile_ms(taken, 0.5) for key, taken in times.items()}
 
+        def describe_engines(key: str) -> dict[str, object]:
+            graphs = [one.cuda_graph for one in built[key] if one.cuda_graph is not None]
+            sizes = [one.size for one in built[key] if one.size]
+            figures: dict[str, object] = {"cuda_graph": all(graphs)} if graphs else {}
+            if sizes:
+                figures["build_s"] = round(sum(one.build_ms for one in built[key]) / 1e3, 1)
+                figures["engine_mib"] = round(sum(sizes) / 2**20, 1)
+            return figures
+
         def describe(name: str) -> dict[str, Any]:
-            find_more = {key: one.to_dict() for key, one in engines.items()}.__getitem__
-            row = {"row": name, **lineup.describe(name, times, expected, 4, find_more)}
+            row = {"row": name, **lineup.describe(name, times, expected, 4, describe_engines)}
             if {name, EAGER} <= times.keys():
                 row["times_faster_than_eager"] = round(medians[EAGER] / medians[name], 2)
             return row
@@ -166,14 +158,12 @@ def _measure(
         return {
             **describe_model(model, network.stages, times),
             "reference": reference,
-            "rows": [describe(name) for name in rows],
+            "rows": [describe(name) for name in args.rows],
         }
 
 
 def _find_reference(model: Model, network: Network, frames: Sequence[Frame]) -> tuple[str, Shown]:
-    """What the network gives in fp32 on the CPU, and who computed it."""
-    from jetson_dnn_rt.backends.torch import TorchRunner
-
+    """Run the network in fp32 on the CPU; return the back end and the results."""
     makers: dict[str, Callable[[Part], Runner]] = {
         "onnxruntime": lambda part: create_runner(part, "onnxruntime", "fp32", threads=_THREADS),
         "torch": lambda part: TorchRunner(part, "fp32", _THREADS),
@@ -188,7 +178,7 @@ def _find_reference(model: Model, network: Network, frames: Sequence[Frame]) -> 
 
 
 def _pin(image: npt.NDArray[np.float32], stack: ExitStack) -> npt.NDArray[np.float32]:
-    """The image in page-locked memory, as `Runner.allocate_input` gives it."""
+    """Copy the image into page-locked memory, as from `Runner.allocate_input`."""
     cuda = open_cuda()
     stack.callback(cuda.close)
     pinned: npt.NDArray[np.float32] = cuda.allocate_host(image.shape, np.float32)
@@ -196,34 +186,35 @@ def _pin(image: npt.NDArray[np.float32], stack: ExitStack) -> npt.NDArray[np.flo
     return pinned
 
 
-def _make_runner(name: str, state: _State, engines: _Engines, part: Part) -> Runner:
+class _Built(NamedTuple):
+    """Runner, with the build time and size of its engine if it has one."""
+
+    runner: Runner
+    cuda_graph: bool | None = None
+    build_ms: float = 0.0
+    size: int = 0
+
+
+def _make_runner(name: str, state: _State, part: Part) -> _Built:
     backend, precision = name.split("-")
     if name == EAGER:
-        from jetson_dnn_rt.backends.cuda.owners import TorchCuda
-
-        TorchCuda().close()  # raises with what is missing
-        return EagerRunner(part, device="cuda")
+        TorchCuda().close()  # raises an error that names the missing part
+        return _Built(EagerRunner(part, device="cuda"))
     if backend == "torch":
-        from jetson_dnn_rt.backends.torch import TorchCudaRunner
-
         runner = TorchCudaRunner(part, precision)
-        engines.graphs.append(runner.cuda_graph)
-        return runner
+        return _Built(runner, runner.cuda_graph)
     from jetson_dnn_rt.backends.tensorrt.build import BuildOptions, build_engine
     from jetson_dnn_rt.backends.tensorrt.runner import TensorRtRunner
 
     state.check_time()
     built = build_engine(part, precision, BuildOptions(timing_cache=state.timing_cache))
     state.timing_cache = built.timing_cache
-    engines.build_ms += built.build_ms
-    engines.sizes.append(len(built.engine))
     engine = TensorRtRunner(part, precision, engine=built.engine)
-    engines.graphs.append(engine.cuda_graph)
-    return engine
+    return _Built(engine, engine.cuda_graph, built.build_ms, len(built.engine))
 
 
 def report(result: Mapping[str, Any]) -> Report:
-    """A table for each model."""
+    """Make a table for each model."""
     return [
         f"{result['gpu']}, memory and streams by {result['memory']}, TensorRT: "
         f"{result['tensorrt']}",

@@ -1,13 +1,13 @@
-"""What decomposition costs the built-in models in accuracy, and what recovery gives back.
+"""Loss of accuracy by decomposition of the built-in models, and its recovery.
 
 Each network at half of its multiply-accumulates, three times: by its weights alone (plain), fitted
 to frames (data-aware), and taught by the full network on the same frames (recovered). No labels
 are used for any of them. Frames to fit are scenes of the generator that the benchmark of accuracy
-never shows; accuracy is measured on held-out scenes, with their ground truth; times of the whole
+never uses; accuracy is measured on held-out scenes, with their ground truth; times of the whole
 network are measured in turn.
 
-A recovered network is kept in the library (--engine-cache) and is taken from there by the next
-run with the same frames and steps; making one takes some minutes.
+A recovered network is stored in the library (--engine-cache) and reused by the next run with the
+same frames and steps; making one takes some minutes.
 """
 
 from __future__ import annotations
@@ -17,30 +17,36 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+from torch import fx
 
 from benchmarks.accuracy import METRICS, compare_accuracy
 from benchmarks.harness.networks import time_parts
 from benchmarks.harness.options import Options, echo
 from benchmarks.harness.tables import Report, Table, flatten, say_verdict, tabulate
 from benchmarks.harness.timing import quantile_ms
+from jetson_dnn_rt.backends.registry import is_installed
 from jetson_dnn_rt.cli.progress import PhaseProgress
 from jetson_dnn_rt.demo import builtin
 from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.lab.compress.compression import compress, fit
+from jetson_dnn_rt.lab.compress.recovery import RecoveryReport
+from jetson_dnn_rt.models.graph.splitting import split
+from jetson_dnn_rt.models.model import Model, Part
+from jetson_dnn_rt.models.sources.registry import load_model
+from jetson_dnn_rt.variants.decomposition import STEPS_FACT, load_reduced, weights_key
+from jetson_dnn_rt.variants.library.library import Library
+from jetson_dnn_rt.variants.measuring.macs import count
+from jetson_dnn_rt.variants.measuring.sample_frames import open_frames, prepare_inputs
 from jetson_dnn_rt.variants.spec import DecompositionSpec
-
-if TYPE_CHECKING:
-    from torch import fx
-
-    from jetson_dnn_rt.lab.compress.recovery import RecoveryReport
-    from jetson_dnn_rt.models.graph.splitting import Split
-    from jetson_dnn_rt.models.model import Model
-    from jetson_dnn_rt.variants.library.library import Library
 
 SPEC = DecompositionSpec("tucker", "macs", 0.5)
 FULL, PLAIN, AWARE, RECOVERED = VARIANTS = ("full", "plain", "data-aware", "recovered")
 POINTS_LOST_BARS = {AWARE: 3.0, RECOVERED: 1.0}
-"""Of mAP@0.5 or mIoU, in hundredths."""
+"""Points of mAP@0.5 or mIoU, in hundredths."""
 BACKENDS = ("openvino", "onnxruntime", "torch")
 SOURCE = "synthetic"
 STEPS = {"detector": 2400, "segmenter": 1200}
@@ -48,7 +54,7 @@ QUICK = {"scenes": 60, "fit_frames": 64, "steps": 60, "seconds": 1.0}
 
 
 def add_arguments(add: Options) -> None:
-    """Options of the benchmark."""
+    """Add the options of the benchmark."""
     add("--models", list(builtin.NAMES), "default both", choices=builtin.NAMES)
     add("--scenes", 500, "held-out scenes", least=1)
     add("--fit-frames", 800, "frames to fit to", least=1)
@@ -56,18 +62,16 @@ def add_arguments(add: Options) -> None:
     add("--seconds", 6.0, "of timing on each back end")
     add("--threads", 1, "of one run", least=1)
     add("--engine-cache", None, "library (default ~/.cache/...)", kind=Path, metavar="DIR")
-    add("--quick", False, "few scenes and steps: shows that it runs; keeps nothing")
+    add("--quick", False, "few scenes and steps, to show that it runs; stores nothing")
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Measure the networks."""
-    from jetson_dnn_rt.variants.library.library import Library
-
     if args.quick:
         vars(args).update(QUICK)
     models = {}
     with tempfile.TemporaryDirectory() as folder, PhaseProgress() as progress:
-        # A quick run must not leave its hardly trained network where tasks look for one.
+        # A quick run must not leave its barely trained network where tasks look for one.
         library = Library(Path(folder) if args.quick else args.engine_cache)
         for item, name in enumerate(args.models, 1):
             progress.begin(f"builtin:{name}", item, len(args.models))
@@ -84,7 +88,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def report(result: Mapping[str, Any]) -> Report:
-    """A table for each network, its recovery, and what was reached."""
+    """Make a table for each network, with its recovery and the aims reached."""
     parts: list[str | Table] = [
         f"{result['spec']}: {result['fit_frames']} frames without labels, {result['scenes']} "
         f"held-out scenes, {result['threads']} thread(s)"
@@ -115,7 +119,7 @@ def report(result: Mapping[str, Any]) -> Report:
 
 
 def judge(variants: Mapping[str, Mapping[str, Any]]) -> dict[str, bool]:
-    """Which of the aims one model reached; its figures are by `VARIANTS`."""
+    """Judge which of the aims one model reached; its figures are by `VARIANTS`."""
     reached = {
         f"{variant} loses at most {bar:.0f} points": variants[variant]["points_lost"] <= bar
         for variant, bar in POINTS_LOST_BARS.items()
@@ -132,17 +136,26 @@ def judge(variants: Mapping[str, Mapping[str, Any]]) -> dict[str, bool]:
 def _measure(
     name: builtin.BuiltinName, library: Library, args: argparse.Namespace, progress: PhaseProgress
 ) -> dict[str, Any]:
-    from jetson_dnn_rt.models.graph.splitting import split
-    from jetson_dnn_rt.models.sources.registry import load_model
-    from jetson_dnn_rt.variants.measuring.macs import count
-
     model = load_model(f"builtin:{name}")
     whole = split(model, 1)
-    graphs, recovery = _make_variants(model, whole, library, args, progress)
+    frames = list(open_frames(SOURCE, args.fit_frames))
+    inputs = prepare_inputs(model, frames)
+    graphs = {FULL: whole.graph}
+    for variant in (PLAIN, AWARE):
+        graphs[variant] = fit(
+            whole.graph, model.input_shape, SPEC, inputs, data_aware=variant == AWARE,
+            progress=progress,
+        ).graph  # fmt: skip
+    steps = args.steps or STEPS[name]
+    graphs[RECOVERED], recovery = _recover(model, frames, library, steps, progress)
     accuracies = compare_accuracy(
         name, graphs, args.scenes, lambda done, total: progress("accuracy", done, total)
     )
-    times = _measure_times(model, whole, graphs, args, progress)
+    parts = {
+        variant: model if variant == FULL else whole.replace_graph(graph).part(0)
+        for variant, graph in graphs.items()
+    }
+    times = _measure_times(parts, inputs[0], args, progress)
     costs = {variant: count(graph, model.input_shape) for variant, graph in graphs.items()}
     variants = {
         variant: {
@@ -156,94 +169,42 @@ def _measure(
         for variant in graphs
     }
     reached = judge(variants)
-    best = min(times[FULL], key=lambda backend: times[FULL][backend]["p50"])
     return {
         "metric": METRICS[name],
         "variants": variants,
-        "fastest_backend_of_full": best,
+        "fastest_backend_of_full": min(times[FULL], key=lambda one: times[FULL][one]["p50"]),
         "recovery": recovery,
         "reached": reached,
         "passed": all(reached.values()),
     }
 
 
-def _make_variants(
-    model: Model, whole: Split, library: Library, args: argparse.Namespace, progress: PhaseProgress
-) -> tuple[dict[str, fx.GraphModule], dict[str, Any]]:
-    """The networks to compare, and what is known of the recovery."""
-    from jetson_dnn_rt.lab.compress.compression import fit
-    from jetson_dnn_rt.variants.measuring.sample_frames import open_frames, prepare_inputs
-
-    steps = args.steps or STEPS[model.source.removeprefix("builtin:")]
-    recovered, facts = _load_recovered(model, library, steps, args.fit_frames)
-    frames = list(open_frames(SOURCE, args.fit_frames))
-    inputs = prepare_inputs(model, frames)
-    graphs = {FULL: whole.graph}
-    for variant in (PLAIN, AWARE):
-        graphs[variant] = fit(
-            whole.graph,
-            model.input_shape,
-            SPEC,
-            inputs,
-            data_aware=variant == AWARE,
-            progress=progress,
-        ).graph
-    if recovered is None:
-        recovered, facts = _recover(model, frames, library, steps, progress)
-    graphs[RECOVERED] = recovered
-    return graphs, facts
-
-
-def _load_recovered(
-    model: Model, library: Library, steps: int, fit_frames: int
-) -> tuple[fx.GraphModule | None, dict[str, Any]]:
-    """A network of the same frames and steps, where the library has one."""
-    from jetson_dnn_rt.variants.decomposition import STEPS_FACT, load_reduced, weights_key
-
-    entry = library.load(weights_key(model, SPEC))
-    wanted = {STEPS_FACT: steps, "frames": SOURCE, "frame_count": fit_frames}
-    if entry is None or any(entry.facts.get(key) != value for key, value in wanted.items()):
-        return None, {}
-    return load_reduced(model, SPEC, library), {**entry.facts["recovery"], "made": "before"}
-
-
 def _recover(
     model: Model, frames: list[Frame], library: Library, steps: int, progress: PhaseProgress
 ) -> tuple[fx.GraphModule, dict[str, Any]]:
-    from jetson_dnn_rt.lab.compress.compression import compress
-
+    """Return the recovered network and its report, from the library if it is of these frames."""
+    entry = library.load(weights_key(model, SPEC))
+    wanted = {STEPS_FACT: steps, "frames": SOURCE, "frame_count": len(frames)}
+    if entry is not None and all(entry.facts.get(key) == wanted[key] for key in wanted):
+        known = cast(fx.GraphModule, load_reduced(model, SPEC, library))
+        return known, {**entry.facts["recovery"], "made": "before"}
     made = compress(
-        model,
-        SPEC,
-        frames=frames,
-        source=SOURCE,
-        recover_steps=steps,
-        library=library,
-        # Whether the whole is faster is measured here; single layers are not asked.
-        keep_slower=True,
-        progress=progress,
-    )
-    report = cast("RecoveryReport", made.fit.recovery)
+        model, SPEC, frames=frames, source=SOURCE, recover_steps=steps, library=library,
+        # The time of the whole network is measured here, not that of single layers.
+        keep_slower=True, progress=progress,
+    )  # fmt: skip
+    report = cast(RecoveryReport, made.fit.recovery)
     return made.fit.graph, {**asdict(report), "made": "in this run"}
 
 
 def _measure_times(
-    model: Model,
-    whole: Split,
-    graphs: Mapping[str, fx.GraphModule],
+    parts: Mapping[str, Part],
+    image: npt.NDArray[np.float32],
     args: argparse.Namespace,
     progress: PhaseProgress,
 ) -> dict[str, dict[str, dict[str, float]]]:
-    """p50 and p99 in ms by variant and back end, all variants of a back end in turn."""
-    from jetson_dnn_rt.backends.registry import is_installed
-    from jetson_dnn_rt.variants.measuring.sample_frames import open_frames, prepare_inputs
-
-    (image,) = prepare_inputs(model, open_frames(SOURCE, 1))
-    times: dict[str, dict[str, dict[str, float]]] = {variant: {} for variant in graphs}
-    parts = {
-        variant: model if variant == FULL else whole.replace_graph(graph).part(0)
-        for variant, graph in graphs.items()
-    }
+    """Measure p50 and p99 in ms by variant and back end, all variants of a back end in turn."""
+    times: dict[str, dict[str, dict[str, float]]] = {variant: {} for variant in parts}
     backends = [backend for backend in BACKENDS if is_installed(backend)]
     for done, backend in enumerate(backends):
         progress(f"timing on {backend}", done, len(backends))
@@ -252,9 +213,6 @@ def _measure_times(
             budget_s=args.seconds, least=20, most=2000, warm_up=5,
         )  # fmt: skip
         for variant, found in taken.items():
-            times[variant][backend] = {
-                "p50": quantile_ms(found, 0.5),
-                "p99": quantile_ms(found, 0.99),
-                "runs": len(found),
-            }
+            p50, p99 = quantile_ms(found, 0.5), quantile_ms(found, 0.99)
+            times[variant][backend] = {"p50": p50, "p99": p99, "runs": len(found)}
     return times

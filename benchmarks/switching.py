@@ -1,15 +1,15 @@
-"""What it costs to switch variants between two stages of a frame.
+"""Cost of switching variants between two stages of a frame.
 
 A model in two variants runs under the real executor, stage by stage. Every frame follows a plan
 of variants drawn at random, so about half of its boundaries are switches and half are not, side
 by side in the same run. Two figures for both kinds of boundaries, by stage of the network:
 
 gap    from the end of one stage to the start of the next: the decision and the hand-over
-stage  what the next stage takes: with boundary tensors in another memory layout and with caches
-       that another variant has left, where it was a switch
+stage  the time of the next stage: after a switch with boundary tensors in another memory layout
+       and with the caches of another variant
 
-What a switch costs is what it adds to the gap: passes when the p99 gap at a switch is at most
-50 us longer than the p99 gap without one. The first switch to a variant in a process pays for
+The cost of a switch is its addition to the gap: passes if the p99 gap at a switch is at most 50 us
+longer than the p99 gap without one. The first switch to a variant in a process pays for
 page faults; warm-up frames are not counted.
 """
 
@@ -18,7 +18,7 @@ from __future__ import annotations
 import argparse
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -39,12 +39,13 @@ from jetson_dnn_rt.tasks import JobRecord
 from jetson_dnn_rt.variants.spec import VariantSpec
 
 BAR_US = 50.0
+KINDS = ("kept", "switched")
 _WARM_UP_FRAMES = 20
 _DEADLINE_NS = 10_000_000_000
 
 
 def add_arguments(add: Options) -> None:
-    """Options of the benchmark."""
+    """Add the options of the benchmark."""
     add("--model", "builtin:segmenter")
     add(
         "--variants", "full@torch-fp32,full@torch-bf16",
@@ -56,7 +57,7 @@ def add_arguments(add: Options) -> None:
 
 
 class _PlannedSelector(StaticSelector):
-    """A fixed variant for each stage."""
+    """Selector of a fixed variant for each stage."""
 
     def __init__(self, plan: Sequence[str]) -> None:
         self._plan = plan
@@ -64,14 +65,6 @@ class _PlannedSelector(StaticSelector):
     def choose(self, state: TaskState, job: Job, now_ns: int) -> str:
         """Return the plan's variant of this stage."""
         return self._plan[job.next_stage]
-
-
-@dataclass
-class _Boundaries:
-    """Times at the boundaries of one kind, in nanoseconds."""
-
-    gaps: list[int] = field(default_factory=list)
-    stages: dict[tuple[str, str], list[int]] = field(default_factory=dict)
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
@@ -96,16 +89,22 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
                     "faster: nothing to switch there; choose one on the torch back end"
                 )
         records = _drive(session, task, args.frames)
-    kept, switched = _sort(records)
-    sides = [find_quantiles(kind.gaps, "p50 p99", 1e3) for kind in (kept, switched)]
-    added_us = {name: round(sides[1][name] - value, 1) for name, value in sides[0].items()}
+    gaps_ns, stages_ns = _sort(records)
+    kept, switched = (find_quantiles(gaps_ns[kind], "p50 p99", 1e3) for kind in KINDS)
+    added_us = {name: round(switched[name] - value, 1) for name, value in kept.items()}
+    # Time of the stages after a switch, relative to the same stages without one.
+    both = stages_ns["kept"].keys() & stages_ns["switched"].keys()
+    before, after = (sum(np.median(stages_ns[kind][key]) for key in both) for kind in KINDS)
     return {
         "model": args.model,
         "variants": names,
         "stages": len(task.stage_names),
         "frames": len(records),
-        "gap_us": {"kept": _describe(kept.gaps), "switched": _describe(switched.gaps)},
-        "stage_ratio": _find_stage_ratio(kept, switched),
+        "gap_us": {
+            kind: {"count": len(times), **find_quantiles(times, "p50 p99 max", 1e3, 1)}
+            for kind, times in gaps_ns.items()
+        },
+        "stage_ratio": round(float(after / before), 3),
         "memory_mb": round(task.memory_bytes / 1e6, 1),
         "added_us": added_us,
         "bar_us": BAR_US,
@@ -131,33 +130,23 @@ def _drive(session: Session, task: Task, frames: int) -> list[JobRecord]:
     return records[_WARM_UP_FRAMES:]
 
 
-def _sort(records: Sequence[JobRecord]) -> tuple[_Boundaries, _Boundaries]:
-    kept, switched = _Boundaries(), _Boundaries()
-    for record in records:
-        for before, after in zip(record.stages, record.stages[1:], strict=False):
-            kind = kept if before.variant == after.variant else switched
-            kind.gaps.append(after.start_ns - before.end_ns)
-            if after.name.startswith("inference"):
-                key = (after.name, after.variant)
-                kind.stages.setdefault(key, []).append(after.execution_time_ns)
-    return kept, switched
-
-
-def _describe(times_ns: list[int]) -> dict[str, float]:
-    return {"count": len(times_ns), **find_quantiles(times_ns, "p50 p99 max", 1e3, 1)}
-
-
-def _find_stage_ratio(kept: _Boundaries, switched: _Boundaries) -> float:
-    """Time of the stages after a switch, over that of the same stages without one."""
-    both = kept.stages.keys() & switched.stages.keys()
-    before, after = (
-        sum(float(np.median(kind.stages[key])) for key in both) for kind in (kept, switched)
-    )
-    return round(after / before, 3)
+def _sort(
+    records: Sequence[JobRecord],
+) -> tuple[dict[str, list[int]], dict[str, dict[tuple[str, str], list[int]]]]:
+    """Sort gaps by kind of boundary, and the next stages by kind, stage and variant; in ns."""
+    gaps_ns: dict[str, list[int]] = {kind: [] for kind in KINDS}
+    stages_ns: dict[str, dict[tuple[str, str], list[int]]] = {kind: {} for kind in KINDS}
+    for before, after in chain.from_iterable(pairwise(record.stages) for record in records):
+        kind = KINDS[before.variant != after.variant]
+        gaps_ns[kind].append(after.start_ns - before.end_ns)
+        if after.name.startswith("inference"):
+            key = (after.name, after.variant)
+            stages_ns[kind].setdefault(key, []).append(after.execution_time_ns)
+    return gaps_ns, stages_ns
 
 
 def report(result: Mapping[str, Any]) -> Report:
-    """Gaps with and without a switch."""
+    """Make a table of the gaps with and without a switch."""
     added = result["added_us"]
     return [
         f"{result['model']}, {result['stages']} stages, {result['frames']} frames, "

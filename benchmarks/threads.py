@@ -1,25 +1,25 @@
-"""Every split of the cores, tried and then played in turn: whether `threads: auto` takes the best.
+"""Every split of the cores, tried and played in turn: whether `threads: auto` chooses the best.
 
 The tasks' networks are loaded for every split (workers x threads) at once. For each load the trial
-of the start-up forecasts which frames would be met; then the real executor plays every split, the
-splits in turn, with frames for all tasks at one instant as from one camera. Bar: the split that
-the trial takes keeps at most 3 % of the frames less than the best that was played.
+run at start-up forecasts which frames would be met; then the real executor plays every split, in
+turn, with frames for all tasks at the same time as from one camera. Bar: the split that the trial
+chooses meets at most 3 % fewer frames than the best that was played.
 """
 
 from __future__ import annotations
 
 import argparse
+import statistics
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from benchmarks.harness.options import Options, echo
 from benchmarks.harness.tables import Report, say, tabulate
 from benchmarks.harness.tasks import configure, drain, draw_frames, open_session, tick
-from benchmarks.harness.timing import alternate
+from benchmarks.harness.timing import take_turns
 from jetson_dnn_rt.backends.threads import count_cores
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.frames import Frame
@@ -27,15 +27,13 @@ from jetson_dnn_rt.runtime.session import Session
 from jetson_dnn_rt.runtime.sharing.core_split import (
     CoreSplit,
     SplitFigures,
-    Times,
     choose_split,
-    find_capacity_hz,
-    find_slowdown,
     judge_trial,
     list_splits,
+    measure_slowdown,
     run_side_by_side,
 )
-from jetson_dnn_rt.runtime.sharing.forecast import ForecastTask
+from jetson_dnn_rt.runtime.sharing.forecast import Times, TrialTask
 from jetson_dnn_rt.tasks import Outcome
 
 TOLERANCE = 0.03
@@ -43,22 +41,21 @@ _WARM_UP_RUNS = 10
 
 
 def add_arguments(add: Options) -> None:
-    """Options of the benchmark."""
+    """Add the options of the benchmark."""
     add("--models", ["builtin:detector", "builtin:segmenter"], "one of each task", metavar="MODEL")
     add("--variant", "", "of all (default: the fastest installed)", metavar="NAME")
     add("--cores", 0, "to be shared (default: all)", least=0)
     add(
         "--loads", [0.7, 1.0, 1.5],
-        "frames that come over those that one worker with all cores can do",
+        "frames that arrive, relative to those that one worker with all cores can do",
         above=0, metavar="LOAD",
     )  # fmt: skip
     add("--rounds", 3, "of every split and load", least=1)
     add("--seconds", 4.0, "of a round", above=0)
 
 
-@dataclass(frozen=True)
-class Side:
-    """The tasks of one split, loaded, with their times in a trial and alone."""
+class Side(NamedTuple):
+    """Loaded tasks of one split, with their times in a trial and alone."""
 
     split: CoreSplit
     session: Session
@@ -66,7 +63,7 @@ class Side:
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    """Try and play; `ConfigurationError` when there is one split only."""
+    """Try and play; `ConfigurationError` when there is only one split."""
     cores = args.cores or count_cores()
     splits = list_splits(cores, len(args.models))
     if len(splits) < 2:
@@ -76,18 +73,18 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     (frame,) = draw_frames(1)
     with ExitStack() as stack:
         sides = [_load(stack, args, split, frame) for split in splits]
-        base_hz = find_capacity_hz(sides[0].trial, 1) / len(args.models)
+        medians = [statistics.median(map(sum, runs)) for runs in sides[0].trial.values()]
+        base_hz = 1e9 / sum(medians)
         loads = []
         for load in args.loads:
             period_ns = round(1e9 / (base_hz * load))
             shares: list[list[float]] = [[] for _ in sides]
-            for number in range(args.rounds):
-                for taken, side in alternate(zip(shares, sides, strict=True), number):
-                    taken.append(play(side, frame, period_ns, args.seconds))
-            figures = [_forecast(side, period_ns) for side in sides]
+            pairs = zip(shares, sides, strict=True)
+            for taken, side in take_turns(pairs, args.rounds, f"threads: load {load:g}"):
+                taken.append(play(side, frame, period_ns, args.seconds))
+            figures = [_forecast(side, period_ns, frame) for side in sides]
             judged = judge(figures, shares)
             loads.append({"load": load, "period_ms": period_ns / 1e6, **judged})
-            say(f"threads: load {load:g} done")
     return {
         "cores": cores,
         **echo(args, "models rounds"),
@@ -110,19 +107,19 @@ def _load(stack: ExitStack, args: argparse.Namespace, split: CoreSplit, frame: F
     stages = {name: task.stages[task.default] for name, task in session.tasks.items()}
     frames = [frame] * len(tasks)
     trial = run_side_by_side(stages, frames, split.workers, session.clock)
-    session.set_slowdown(find_slowdown(stages, frames, split.workers, session.clock))
+    session.set_slowdown(measure_slowdown(session.tasks, split.workers, session.clock, say))
     session.stop()  # its workers would share the cores with those of the others
     say(f"threads: {split} loaded and tried")
     return Side(split, session, trial)
 
 
-def _forecast(side: Side, period_ns: int) -> SplitFigures:
-    tasks = [ForecastTask(name, period_ns, period_ns, ()) for name in side.session.tasks]
+def _forecast(side: Side, period_ns: int, frame: Frame) -> SplitFigures:
+    tasks = [TrialTask(task.config, period_ns, frame) for task in side.session.tasks.values()]
     return judge_trial(side.split, side.trial, tasks, "edf")
 
 
 def play(side: Side, frame: Frame, period_ns: int, seconds: float) -> float:
-    """Share of the frames that the executor meets, one of each task every period."""
+    """Play one frame of each task every period; return the share that the executor meets."""
     session = side.session
     session.start()
     for name in session.tasks:
@@ -139,7 +136,7 @@ def play(side: Side, frame: Frame, period_ns: int, seconds: float) -> float:
 
 
 def judge(figures: Sequence[SplitFigures], shares: Sequence[Sequence[float]]) -> dict[str, Any]:
-    """The rows of one load, and whether what the trial takes is as good as the best played."""
+    """Make the rows of one load, and judge the trial's choice against the best played."""
     played = [float(np.median(taken)) for taken in shares]
     chosen = choose_split(figures)
     behind = max(played) - played[figures.index(chosen)]
@@ -159,7 +156,7 @@ def judge(figures: Sequence[SplitFigures], shares: Sequence[Sequence[float]]) ->
 
 
 def report(result: Mapping[str, Any]) -> Report:
-    """A line for each load and split."""
+    """Make a line for each load and split."""
     worst = max(load["behind_best"] for load in result["loads"])
     verdict = "met" if result["passed"] else "NOT met"
     return [

@@ -1,10 +1,10 @@
 """Tucker-2 under a budget, on the networks and with the reductions of a published comparison.
 
 VGG16, ResNet-152, Inception v3 and RegNetY-32GF (torchvision, random weights) are decomposed so
-that 81 / 38.6 / 62.8 / 35.8 % of the multiply-accumulates go away: the reductions of "Multi-DNN
+that 81 / 38.6 / 62.8 / 35.8 % of the multiply-accumulates are removed, as in "Multi-DNN
 Acceleration Techniques for Embedded Systems with Tucker Decomposition and Hidden-layer-based
-Parallel Processing" (JKICE 26(6), 2022). The budget is spent by an optimisation over layers; one
-equal ratio of ranks, with no fewer operations, is what it is compared with. Times are medians of
+Parallel Processing" (JKICE 26(6), 2022). The budget is spent by an optimisation over layers; the
+baseline is one equal ratio of ranks, with no fewer operations. Times are medians of
 interleaved runs, of the whole network with batch norms folded on both sides. Passes when every
 reduction is met within 0.5 points and the mean error per layer is below that of the equal ratio.
 """
@@ -16,27 +16,27 @@ import copy
 import gc
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import fx
 
 from benchmarks.harness.networks import time_parts
 from benchmarks.harness.options import Options
 from benchmarks.harness.tables import Report, flatten, say, say_verdict, tabulate
 from benchmarks.harness.timing import quantile_ms
+from benchmarks.multi_dnn.networks import REDUCTIONS
 from jetson_dnn_rt.backends.registry import BACKENDS, inspect_backend
+from jetson_dnn_rt.lab.compress.decomposition import Plan
+from jetson_dnn_rt.lab.compress.factorisation import LayerAnalysis
+from jetson_dnn_rt.models.graph.layers import copy_folded, replace_module
+from jetson_dnn_rt.models.graph.splitting import split
 from jetson_dnn_rt.models.model import make_probe_input
 from jetson_dnn_rt.models.sources.registry import load_model
-from jetson_dnn_rt.variants.progress import ignore_progress
+from jetson_dnn_rt.variants.decomposition import Ranks
 from jetson_dnn_rt.variants.spec import DecompositionSpec
-
-if TYPE_CHECKING:
-    from jetson_dnn_rt.lab.compress.factorisation import LayerAnalysis
-    from jetson_dnn_rt.variants.decomposition import Ranks
-
-REDUCTIONS = {"vgg16": 81.0, "resnet152": 38.6, "inception_v3": 62.8, "regnet_y_32gf": 35.8}
-"""Per cent of the multiply-accumulates that go away."""
 
 TOLERANCE = 0.5  # points
 
@@ -45,7 +45,7 @@ _QUICK = ["inception_v3"]
 
 
 def add_arguments(add: Options) -> None:
-    """Options of the benchmark."""
+    """Add the options of the benchmark."""
     add("--models", [], "default all", choices=REDUCTIONS)
     add("--quick", False, f"{', '.join(_QUICK)} only")
     add("--seconds", 8.0, "of timed runs per network and back end", above=0, metavar="S")
@@ -54,8 +54,6 @@ def add_arguments(add: Options) -> None:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Decompose and measure each network: shares, errors, ranks and times."""
-    import torch
-
     names = args.models or (_QUICK if args.quick else list(REDUCTIONS))
     threads = args.threads or torch.get_num_threads()
     torch.set_num_threads(threads)
@@ -65,7 +63,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         started_ns = time.perf_counter_ns()
         models[name] = _measure(name, backends, threads, args.seconds)
         models[name]["seconds"] = round((time.perf_counter_ns() - started_ns) * 1e-9, 1)
-        gc.collect()  # graphs hold themselves; the next network needs the memory
+        gc.collect()  # graphs have reference cycles; the next network needs the memory
     return {
         "models": models,
         "threads": threads,
@@ -75,7 +73,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def report(result: Mapping[str, Any]) -> Report:
-    """Reductions and errors, then times."""
+    """Make a table of reductions and errors, then of times."""
     models = flatten(result["models"])
     times = [
         {"name": model["name"], "backend": backend, **times}
@@ -102,22 +100,17 @@ def report(result: Mapping[str, Any]) -> Report:
 
 
 def _measure(name: str, backends: list[str], threads: int, seconds: float) -> dict[str, Any]:
-    from torch import fx
-
-    from jetson_dnn_rt.lab.compress.decomposition import analyse, plan
-    from jetson_dnn_rt.models.graph.layers import copy_folded, replace_module
-    from jetson_dnn_rt.models.graph.splitting import split
-
     say(f"tucker: {name}: random weights")
     model = load_model(f"torchvision:{name}", weights="none", input_size=_SIZES.get(name))
     whole = split(model, 1)
     folded = copy_folded(whole.graph)
     full, shape = whole.replace_graph(folded), model.input_shape
-    del model, whole  # each holds all weights; so the reduced network shares those it can
+    del model, whole  # each has all weights; so the reduced network shares those it can
     spec = DecompositionSpec("tucker", "macs", round(1.0 - REDUCTIONS[name] / 100.0, 2))
     say(f"tucker: {name}: {spec}")
-    analyses, costs = analyse(folded, shape, spec.method, {}, ignore_progress)
-    made = plan(folded, spec, analyses, costs, {}, None, ignore_progress)
+    made = Plan(folded, shape, spec)
+    made.choose({})
+    analyses, costs = made.analyses, made.costs
     reduced = fx.GraphModule(folded, copy.deepcopy(folded.graph))
     errors = {}
     for layer, ranks in made.ranks.items():
@@ -180,26 +173,24 @@ def _count_saved(analyses: Mapping[str, LayerAnalysis], ranks: Mapping[str, Rank
 def _find_ratio(
     analyses: Mapping[str, LayerAnalysis], saved: int
 ) -> tuple[float, dict[str, Ranks]]:
-    """The smallest ratio that keeps at least as many operations.
+    """Find the smallest ratio that keeps at least as many operations.
 
-    Its ranks are not held to multiples of 8, which would not let it come near the budget.
+    Its ranks are not multiples of 8, which would be too coarse to come near the budget.
     """
+
+    def apply(ratio: float) -> dict[str, Ranks]:
+        chosen = {name: one.apply_ratio(ratio, multiple=1) for name, one in analyses.items()}
+        return {name: ranks for name, ranks in chosen.items() if ranks}
+
     low, high = 0.0, 1.0
     for _ in range(24):
         middle = 0.5 * (low + high)
-        enough = _count_saved(analyses, _apply_ratio(analyses, middle)) > saved
+        enough = _count_saved(analyses, apply(middle)) > saved
         low, high = (middle, high) if enough else (low, middle)
-    return high, _apply_ratio(analyses, high)
-
-
-def _apply_ratio(analyses: Mapping[str, LayerAnalysis], ratio: float) -> dict[str, Ranks]:
-    chosen = {
-        layer: analysis.apply_ratio(ratio, multiple=1) for layer, analysis in analyses.items()
-    }
-    return {layer: ranks for layer, ranks in chosen.items() if ranks}
+    return high, apply(high)
 
 
 def _choose_backends() -> list[str]:
-    """torch, and the back end that is the default here."""
+    """Choose torch, and the default back end of this machine."""
     default = next(name for name in BACKENDS if inspect_backend(name).available)
     return list(dict.fromkeys(("torch", default)))

@@ -9,22 +9,12 @@ from __future__ import annotations
 import heapq
 import threading
 import time
-from types import TracebackType
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 
-class Condition(Protocol):
+class Condition(AbstractContextManager[bool], Protocol):
     """The part of `threading.Condition` that the executor uses, with absolute time-outs."""
-
-    def __enter__(self) -> bool: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-        /,
-    ) -> None: ...
 
     def wait_until(self, time_ns: int | None) -> None:
         """Wait for a notification, at most until `time_ns` (None = without limit)."""
@@ -77,8 +67,7 @@ class SteadyClock:
     def participate(self) -> None:
         """Nothing to do: this clock runs by itself."""
 
-    def leave(self) -> None:
-        """Nothing to do: this clock runs by itself."""
+    leave = participate
 
 
 class _Waiter:
@@ -185,13 +174,7 @@ class _VirtualCondition:
     def __enter__(self) -> bool:
         return self._mutex.__enter__()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-        /,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self._mutex.release()
 
     def wait_until(self, time_ns: int | None) -> None:

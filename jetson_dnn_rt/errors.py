@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class JetsonDnnRtError(Exception):
-    """Base of every error raised on purpose; its text names the thing and the fix."""
+    """Base of every error raised on purpose; its text names the problem and the fix."""
 
 
 class ConfigurationError(JetsonDnnRtError):
@@ -40,7 +40,7 @@ class PlatformError(JetsonDnnRtError):
 
 
 class StillRunningError(JetsonDnnRtError, TimeoutError):
-    """A stage of a task has not returned yet, so what it uses cannot be given back."""
+    """A stage of a task has not returned yet, so its resources cannot be released."""
 
 
 class NotANumberError(JetsonDnnRtError):

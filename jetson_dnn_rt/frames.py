@@ -13,7 +13,7 @@ import numpy.typing as npt
 Image = npt.NDArray[np.uint8]
 
 _WITH_CHROMA_BELOW = frozenset(("nv12", "nv21"))
-"""Half as many rows of colours lie below the rows of the picture."""
+"""Encodings with chroma rows, half as many as the picture's, below the rows of the picture."""
 
 
 @dataclass(slots=True, eq=False)
@@ -21,10 +21,10 @@ class Frame:
     """A frame and where it came from."""
 
     # uint8, [H, W, C] or [H, W]; [H * 3 / 2, W] for nv12 and nv21. A view of the source's buffer:
-    # nobody writes to it, and rows may be padded (strided).
+    # it is never written to, and rows may be padded (strided).
     image: Image
     # As in sensor_msgs/image_encodings: bgr8, rgb8, mono8, nv12, ...; `models.input.encodings`
-    # says how each lies in `image`.
+    # has the layout of each in `image`.
     encoding: str
     stamp_ns: int  # capture time as stamped by the source, in the source's clock
     sequence: int  # counts the frames of one source from 0
@@ -55,7 +55,7 @@ class Frame:
             buffer = owner
         try:
             return max(self.image.nbytes, memoryview(buffer).nbytes)
-        except (TypeError, ValueError):  # memory of a device, which says no size
+        except (TypeError, ValueError):  # memory of a device, of unknown size
             return self.image.nbytes
 
 
@@ -76,7 +76,7 @@ Allocate = Callable[[tuple[int, ...]], tuple[Image, int]]
 
 
 def allocate_pageable(shape: tuple[int, ...]) -> tuple[Image, int]:
-    """Allocate memory of the host that no device reaches."""
+    """Allocate host memory that no device can reach."""
     return np.zeros(shape, np.uint8), 0
 
 
@@ -90,10 +90,7 @@ class FramePool:
     """
 
     def __init__(
-        self,
-        shape: tuple[int, ...],
-        size: int = 4,
-        allocate: Allocate = allocate_pageable,
+        self, shape: tuple[int, ...], size: int = 4, allocate: Allocate = allocate_pageable
     ) -> None:
         self._shape, self._allocate = shape, allocate
         self._free = [allocate(shape) for _ in range(size)]

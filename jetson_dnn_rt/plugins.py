@@ -7,7 +7,7 @@ module ``plugin`` with tables of what it adds, as names of modules that are impo
     Commands of ``jetson-dnn-rt``.
 ``BACKENDS``
     Back ends that tune a network for minutes and keep the result in the library. Their modules
-    have ``inspect()``, ``find_device()``, ``describe_options(precision, amp_lists)`` and
+    have ``inspect(name)``, ``find_device()``, ``describe_options(precision, amp_lists)`` and
     ``open_variant(model, spec, *, threads, library, tuning)``; see `backends.registry` for the
     first two, `variants.running.engines` for the others.
 ``MAKERS``

@@ -42,7 +42,7 @@ class Work:
     result: Result | None = None  # set by the last stage
     copied_bytes: int = 0
     """Pixels and tensors that were copied for this frame, from the message on; the bytes that a
-    conversion writes into the input buffer count, since somebody has to write them."""
+    conversion writes into the input buffer count, since they must be written in any case."""
     urgency: int = 0
     """Deadline class of its task: 0 has the longest relative deadline of the process, and each
     shorter one is a class more. A GPU prefers the stages of the higher."""
@@ -57,7 +57,7 @@ class Stage:
     name: str  # unique inside its variant
     run: Callable[[Work], None]
     """Does the work; never called from two threads at once for one task."""
-    span: int = 1  # number of the task's stages it does: a back end may cover several with one run
+    span: int = 1  # number of the task's stages it covers: a back end may do several in one run
     device: str = "cpu"
     """``cpu``, ``cuda``, ``dla0``, ... The engine bounds how many run there at once."""
     run_batch: Callable[[Sequence[Work]], None] | None = None
@@ -125,11 +125,6 @@ class JobRecord:
     def lateness_ns(self) -> int:
         """Completion minus absolute deadline; negative = early."""
         return self.completion_ns - self.absolute_deadline_ns
-
-    @property
-    def tardiness_ns(self) -> int:
-        """max(0, lateness)."""
-        return max(0, self.lateness_ns)
 
     @property
     def overhead_ns(self) -> int:

@@ -19,13 +19,13 @@ from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
 from launch_ros.substitutions import ExecutableInPackage
 
-from jetson_dnn_rt.nodes.process.launch_tools import has_package, is_true
+from jetson_dnn_rt.nodes.process.launch_tools import has_package, is_true, make_overrides
 from launch import LaunchDescription
 
 PACKAGE = "jetson_dnn_rt"
 SHARE = Path(get_package_share_directory(PACKAGE))
 
-# name, default, description; an empty default means: as in the parameter file.
+# name, default, description; an empty default leaves it to the parameter file.
 ARGUMENTS = (
     ("namespace", "", "namespace of all nodes"),
     ("params_file", str(SHARE / "config" / "perception.param.yaml"), "parameter file"),
@@ -35,8 +35,12 @@ ARGUMENTS = (
     ("model", "", "model of the detector: builtin:detector, onnx:PATH, ..."),
     ("segmenter_model", "", "model of the segmenter; none = no segmenter"),
     ("engine_cache", "", "folder of what was built; none = nothing is kept"),
-    ("build_only", "false", "build what the parameters name into that folder, and end"),
-    ("policy", "", "who decides on variants and clocks: static, neuos_balanced, horizon, ..."),
+    ("build_only", "false", "build what the parameters name into that folder, and exit"),
+    (
+        "policy",
+        "",
+        "policy that decides on variants and clocks: static, neuos_balanced, horizon, ...",
+    ),
     ("use_sim_time", "false", "take the time from /clock (bags, simulation)"),
     ("autostart", "true", "configure and activate at once"),
     ("composed", "true", "all nodes in one process; false = one process each"),
@@ -65,48 +69,12 @@ def set_profile():
     return [SetEnvironmentVariable(names[0] if fast_dds_2 else names[1], profile)]
 
 
-def find_trace_dir(arguments):
-    """Folder of the job traces; empty = as in the parameter file."""
-    home = os.environ.get("ROS_HOME") or "~/.ros"
-    try:
-        record = is_true(arguments["record"])
-    except ValueError as error:
-        raise ValueError(f"record: {error}; a bag is recorded with record_bag:=NAME") from error
-    given = arguments["trace_dir"] or (f"{home}/jetson_dnn_rt" if record else "")
-    return str(Path(given).expanduser()) if given else ""
-
-
 def write_overrides(arguments, tasks, with_camera):
     """Write the parameters that the launch arguments set into a file of their own."""
-    task = {name: arguments[name] for name in ("image_transport", "engine_cache")}
-    nodes = {
-        "perception": {"tasks": tasks, "cameras": ["camera"] if with_camera else [""]},
-        "camera": {"source": arguments["source"]},
-        "coordinator": {"policy": arguments["policy"]},
-        "detector": {**task, "model": arguments["model"]},
-        "segmenter": {**task, "model": arguments["segmenter_model"]},
-    }
-    owners = ["perception"]  # of an executor, whose jobs are traced together
-    if not is_true(arguments["composed"]):
-        nodes["coordinator"]["tasks"] = list(tasks)  # rcl knows no aliases
-        owners = tasks
-    for owner in owners:
-        nodes[owner]["trace_dir"] = find_trace_dir(arguments)
-    content = {
-        f"/**/{node}": {"ros__parameters": {k: v for k, v in values.items() if v != ""}}
-        for node, values in nodes.items()
-    }
-    content["/**"] = {
-        "ros__parameters": {
-            "use_sim_time": is_true(arguments["use_sim_time"]),
-            "autostart": is_true(arguments["autostart"]),
-        }
-    }
-    content = {node: body for node, body in content.items() if body["ros__parameters"]}
     with tempfile.NamedTemporaryFile(
         "w", prefix="jetson_dnn_rt_", suffix=".yaml", delete=False
     ) as f:
-        yaml.safe_dump(content, f)
+        yaml.safe_dump(make_overrides(arguments, tasks, with_camera), f)
     return f.name
 
 
@@ -127,7 +95,7 @@ def make_node(arguments, executable, overrides, remappings):
 
 
 def start_tools(arguments, tasks):
-    """Plot and record, as far as the tools are installed."""
+    """Plot and record, where the tools are installed."""
     space = "/" + arguments["namespace"].strip("/")
     prefix = space.rstrip("/") + "/"
     actions = []
@@ -151,7 +119,7 @@ def start_tools(arguments, tasks):
 def end_with(event, context):
     """Make the launch fail with the build."""
     if event.returncode:
-        # The launch's own exit code is then 1: it has no other.
+        # The launch itself then exits with 1, its only code for a failure.
         raise RuntimeError(f"the build ended with exit code {event.returncode}")
 
 

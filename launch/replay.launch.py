@@ -32,7 +32,7 @@ ARGUMENTS = (
     ("topic", "", "its images; empty = the only image topic in metadata.yaml"),
     ("rate", "1.0", "times real time"),
     ("clock_rate", "100", "messages on /clock a second"),
-    ("loop", "false", "begin anew at the end"),
+    ("loop", "false", "start again at the end"),
     ("end_with_bag", "true", "end the nodes when the bag ends"),
 )
 RAW, COMPRESSED = "sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage"
@@ -40,10 +40,10 @@ SUFFIX = "/compressed"
 
 POLL_S = 0.2
 SAY_EVERY = 50
-"""Polls between two lines about what is waited for: ten seconds."""
+"""Polls between two progress lines: ten seconds."""
 
 DRAIN_S = 2.0
-"""From the end of the bag to that of the nodes, for the last jobs."""
+"""Time from the end of the bag to that of the nodes, for the last jobs."""
 
 
 def read_topics(bag):
@@ -63,11 +63,13 @@ def choose_topic(bag, topic):
     if topic:
         if topics and topic not in images:
             known = ", ".join(images) or "none"
-            raise ValueError(f"topic {topic} is no image topic of {bag} (image topics: {known})")
+            raise ValueError(
+                f"topic {topic} is not an image topic of {bag} (image topics: {known})"
+            )
         return topic, images.get(topic, RAW) == COMPRESSED or topic.endswith(SUFFIX)
     if len(images) != 1:
         found = ", ".join(images) or "none in metadata.yaml"
-        raise ValueError(f"say which topic of {bag} to take, topic:=NAME (image topics: {found})")
+        raise ValueError(f"no topic of {bag} given; fix: topic:=NAME (image topics: {found})")
     ((name, kind),) = images.items()
     return name, kind == COMPRESSED
 
@@ -80,7 +82,7 @@ def play(arguments, topic):
 
     def end(event, context):
         if event.returncode:
-            # The launch's own exit code is then 1: it has no other.
+            # The launch itself then exits with 1, its only code for a failure.
             raise RuntimeError(f"ros2 bag play ended with exit code {event.returncode}")
         actions = [LogInfo(msg="the bag has ended")]
         if is_true(arguments["end_with_bag"]):
@@ -109,7 +111,7 @@ def start(context):
     arguments = {name: LaunchConfiguration(name).perform(context) for name, _, _ in ARGUMENTS}
     given = context.launch_configurations
     if not arguments["bag"]:
-        raise ValueError("say which bag to play: bag:=FOLDER")
+        raise ValueError("no bag to play; fix: bag:=FOLDER")
     bag = Path(arguments["bag"]).expanduser()
     if not bag.exists():
         raise ValueError(f"bag {bag} is not there")

@@ -7,9 +7,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,7 +16,7 @@ SHARED_DATA = ROOT.parent / "shared" / "data"
 PROFILE = os.fspath(ROOT / "config" / "fastdds_profile.xml")
 
 
-def prepare_ros_environment() -> None:
+def prepare_ros_environment():
     """Set what rclpy and its middleware read when they are loaded, which is once."""
     # Two runs on one machine must not hear each other, nor two workers of one run, which
     # pytest-xdist calls gw0, gw1, ...; nor may another machine.
@@ -42,7 +40,7 @@ prepare_ros_environment()
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+def pytest_xdist_make_scheduler(config, log):
     """Keep tests in real time apart where `-n` runs tests side by side."""
     from worker_queues import WorkerQueues
 
@@ -50,7 +48,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config, items):
     """Put tests in real time first where workers share the run: their queue is the longest."""
     if hasattr(config, "workerinput"):
         from worker_queues import QUEUE, find_queue
@@ -58,7 +56,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: find_queue(item.nodeid) != QUEUE)
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish():
     """Keep what is loaded by now, 650,000 objects in a whole run, out of garbage collections.
 
     Each costs 0.3 s otherwise, and every node that ends collects. Once, before the first test:
@@ -69,7 +67,7 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def frozen_heap(request: pytest.FixtureRequest) -> Iterator[None]:
+def frozen_heap(request):
     """Let the heap be as it is: nodes undo their own freezing, and with it that of the run.
 
     Only tests marked `freezes` really freeze.
@@ -82,7 +80,7 @@ def frozen_heap(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def own_faults() -> None:
+def own_faults():
     """Let each test begin without the faults of those before: the log is the process'."""
     from jetson_dnn_rt.safety.faults import FAULTS
 
@@ -90,7 +88,7 @@ def own_faults() -> None:
 
 
 @pytest.fixture(autouse=True)
-def ended_workers() -> Iterator[None]:
+def ended_workers():
     """Fail the test that leaves workers of an executor behind, not one that counts them later."""
     before = set(threading.enumerate())
     yield
@@ -103,13 +101,13 @@ def ended_workers() -> Iterator[None]:
     assert not names, f"the test left {names} running: stop its executor"
 
 
-def pytest_sessionfinish() -> None:
+def pytest_sessionfinish():
     """Let the interpreter end as it does elsewhere: libraries look for what was left over."""
     gc.unfreeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
-def ros_log_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def ros_log_folder(tmp_path_factory):
     """Keep the logs of the nodes under test out of the home folder."""
     folder = tmp_path_factory.mktemp("ros_log")
     with pytest.MonkeyPatch.context() as patch:
@@ -118,7 +116,7 @@ def ros_log_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def cache_folder(tmp_path_factory):
     """Keep what is built and downloaded out of the home folder; processes inherit it."""
     folder = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:
@@ -127,7 +125,7 @@ def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def shared_data() -> Path:
+def shared_data():
     """The folder of recorded images, videos and models beside the checkout."""
     if not SHARED_DATA.is_dir():
         pytest.skip("no ../shared/data beside the checkout: recorded data and models are missing")

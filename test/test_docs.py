@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-def test_parameters_are_those_of_the_nodes() -> None:
+def test_parameters_are_those_of_the_nodes():
     pytest.importorskip("rclpy")
     pytest.importorskip("vision_msgs.msg")
     import document_parameters
@@ -25,24 +24,24 @@ def test_parameters_are_those_of_the_nodes() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_lead_somewhere(page):
     for link in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
         assert (page.parent / link).exists(), f"{page.name}: {link}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_commands_are_understood(page: Path) -> None:
+def test_commands_are_understood(page):
     blocks = re.findall(r"```sh\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     for line in "".join(blocks).splitlines():
         if line.startswith("jetson-dnn-rt "):
             build_parser().parse_args(line.split()[1:])
 
 
-def test_picture_is_small_enough() -> None:
+def test_picture_is_small_enough():
     assert (ROOT / "docs/images/demo.png").stat().st_size <= 300_000
 
 
-def test_stops_of_the_tour_are_there() -> None:
+def test_stops_of_the_tour_are_there():
     """Every name that `docs/tour.md` links to is defined in the file of its link."""
     text = (ROOT / "docs/tour.md").read_text(encoding="utf-8")
     stops = re.findall(r"\[`([\w.]+)`\]\(\.\./([\w/]+\.py)\)", text)
@@ -53,7 +52,7 @@ def test_stops_of_the_tour_are_there() -> None:
         assert name in set(find_names(tree)), f"{file} has no {name}"
 
 
-def find_names(tree: ast.Module) -> Iterator[str]:
+def find_names(tree):
     """Names of a module's functions, classes, their methods, and variables."""
     for node in tree.body:
         if isinstance(node, ast.AnnAssign):

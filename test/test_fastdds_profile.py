@@ -60,13 +60,13 @@ print(json.dumps(got), flush=True)
 """
 
 
-def test_the_segment_holds_many_images() -> None:
+def test_the_segment_holds_many_images():
     root = ElementTree.parse(PROFILE).getroot()
     (segment,) = (element for element in root.iter() if element.tag.endswith("segment_size"))
     assert int(segment.text or 0) >= IMAGES * IMAGE_BYTES
 
 
-def test_no_image_is_lost_between_processes() -> None:
+def test_no_image_is_lost_between_processes():
     pytest.importorskip("rclpy", reason="needs ROS 2")
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with (

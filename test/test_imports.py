@@ -8,9 +8,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -118,9 +116,7 @@ for hidden, skipped in cases:
 """
 
 
-def import_all(
-    cases: Sequence[tuple[tuple[str, ...], str]], preloaded: tuple[str, ...], folder: Path
-) -> list[dict[str, Any]]:
+def import_all(cases, preloaded, folder):
     """Import every module but those that match, with libraries hidden; an answer for each case.
 
     What is not `preloaded` is compiled into `folder`, once for all cases.
@@ -146,7 +142,7 @@ CORE = {"core": ((), ROS_MODULES)}
 
 
 @pytest.fixture(scope="module")
-def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+def answers(tmp_path_factory):
     """What came of each case. What takes the longest to load is loaded once for all of them."""
     has_ros = importlib.util.find_spec("rclpy") is not None
     cases = {k: v for k, v in {**CASES, **CORE}.items() if has_ros or v[1] != NONE}
@@ -156,7 +152,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_every_module_imports_without(case: str, answers: dict[str, dict[str, Any]]) -> None:
+def test_every_module_imports_without(case, answers):
     hidden, skipped = CASES[case]
     if skipped == NONE:
         pytest.importorskip("rclpy", reason="without ROS the nodes cannot be imported")
@@ -171,21 +167,16 @@ def test_every_module_imports_without(case: str, answers: dict[str, dict[str, An
     assert expected <= set(answers[case]["done"])
     null, real = answers[case]["ran"]
     backend = next(name for name in ("openvino", "onnxruntime", "torch") if name not in hidden)
-    assert (null, real) == (
-        ["full@null", "Detections"],
-        [f"full@{backend}-fp32", "Segmentation"],
-    )
+    assert (null, real) == (["full@null", "Detections"], [f"full@{backend}-fp32", "Segmentation"])
     assert bool(answers[case]["commands"]) == (hidden != PARTS)
 
 
-def test_importing_the_core_loads_no_back_end_and_no_ros(
-    answers: dict[str, dict[str, Any]],
-) -> None:
+def test_importing_the_core_loads_no_back_end_and_no_ros(answers):
     assert not answers["core"]["failures"]
     assert answers["core"]["heavy"] == []
 
 
-def test_without_torch_only_what_needs_it_is_lost(tmp_path: Path) -> None:
+def test_without_torch_only_what_needs_it_is_lost(tmp_path):
     """A robot whose networks are engines imports and runs all but PyTorch's graphs."""
     needing = {
         ".".join(file.relative_to(ROOT).with_suffix("").parts)
@@ -197,7 +188,7 @@ def test_without_torch_only_what_needs_it_is_lost(tmp_path: Path) -> None:
     assert answer["ran"] == [["full@null", "Detections"]]
 
 
-def test_a_hidden_library_is_really_hidden(tmp_path: Path) -> None:
+def test_a_hidden_library_is_really_hidden(tmp_path):
     """Guards the guard: the probe must fail for a library the package does import."""
     (answer,) = import_all([(("numpy",), ROS_MODULES)], (), tmp_path)
     assert any("No module named 'numpy'" in text for text in answer["failures"].values())

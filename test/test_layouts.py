@@ -15,7 +15,7 @@ PLOTJUGGLER, FOXGLOVE = CONFIG / "plotjuggler_layout.xml", CONFIG / "foxglove_la
 TASKS = ("detector", "segmenter")
 
 
-def list_known_topics() -> set[str]:
+def list_known_topics():
     """Topics of numbers that the nodes of perception.launch.py publish."""
     pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 2")
     from jetson_dnn_rt.nodes.coordinator.coordinator_node import COHORT_TOPICS
@@ -25,16 +25,16 @@ def list_known_topics() -> set[str]:
     return own | {f"/coordinator/debug/{name}" for name in COHORT_TOPICS}
 
 
-def read_curves() -> list[str]:
+def read_curves():
     return [curve.attrib["name"] for curve in ElementTree.parse(PLOTJUGGLER).iter("curve")]
 
 
-def read_panels() -> dict[str, Any]:
+def read_panels():
     panels: dict[str, Any] = json.loads(FOXGLOVE.read_text(encoding="utf-8"))["configById"]
     return panels
 
 
-def test_plotjuggler_plots_topics_that_there_are() -> None:
+def test_plotjuggler_plots_topics_that_there_are():
     curves = read_curves()
     assert all(name.endswith("/data") for name in curves)
     topics = {name[: -len("/data")] for name in curves}
@@ -42,7 +42,7 @@ def test_plotjuggler_plots_topics_that_there_are() -> None:
     assert {f"/{task}/debug/deadline_misses" for task in TASKS} <= topics
 
 
-def test_plotjuggler_subscribes_to_what_it_plots() -> None:
+def test_plotjuggler_subscribes_to_what_it_plots():
     root = ElementTree.parse(PLOTJUGGLER).getroot()
     (streamer,) = root.iter("previouslyLoaded_Streamer")
     (plugin,) = root.iter("plugin")
@@ -53,14 +53,14 @@ def test_plotjuggler_subscribes_to_what_it_plots() -> None:
     )
 
 
-def test_plotjuggler_s_panes_are_as_many_as_it_says() -> None:
+def test_plotjuggler_s_panes_are_as_many_as_it_says():
     for splitter in ElementTree.parse(PLOTJUGGLER).iter("DockSplitter"):
         sizes = [float(size) for size in splitter.attrib["sizes"].split(";")]
         assert len(splitter) == len(sizes) == int(splitter.attrib["count"]) > 1
         assert sum(sizes) == pytest.approx(1.0, abs=1e-5)
 
 
-def test_foxglove_plots_topics_that_there_are() -> None:
+def test_foxglove_plots_topics_that_there_are():
     values = [
         path["value"]
         for name, panel in read_panels().items() if name.startswith("Plot!")
@@ -70,8 +70,8 @@ def test_foxglove_plots_topics_that_there_are() -> None:
     assert {value[: -len(".data")] for value in values} <= list_known_topics()
 
 
-def test_foxglove_s_panels_are_each_in_the_window_once() -> None:
-    def walk(node: Any) -> list[str]:
+def test_foxglove_s_panels_are_each_in_the_window_once():
+    def walk(node):
         if isinstance(node, str):
             return [node]
         assert node["direction"] in ("row", "column")

@@ -9,7 +9,6 @@ import os
 import sys
 import sysconfig
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -46,11 +45,11 @@ WHEELS = {"tvm": "apache-tvm", "tvm_ffi": "apache-tvm-ffi"}
 DEVELOPMENT = {"pandas", "pyextremes"}
 
 
-def package_xml() -> ElementTree.Element:
+def package_xml():
     return ElementTree.parse(ROOT / "package.xml").getroot()
 
 
-def imported_modules(folder: Path) -> Iterator[tuple[str, Path]]:
+def imported_modules(folder):
     for file in folder.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
@@ -60,7 +59,7 @@ def imported_modules(folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 @pytest.mark.parametrize("folder", ["jetson_dnn_rt", "launch"])
-def test_package_xml_lists_every_import(folder: str) -> None:
+def test_package_xml_lists_every_import(folder):
     declared = {element.text for element in package_xml().iter("exec_depend")}
     missing = {
         f"{module} ({file.relative_to(ROOT)})"
@@ -71,14 +70,14 @@ def test_package_xml_lists_every_import(folder: str) -> None:
     assert not missing
 
 
-def test_requirements_hold_what_rosdep_lacks() -> None:
+def test_requirements_hold_what_rosdep_lacks():
     """What has no rosdep key must at least be installable by pip, except what comes on devices."""
     listed = "\n".join(file.read_text() for file in (ROOT / "requirements").glob("*.txt"))
     for module in WITHOUT_KEY - {"tensorrt"}:
         assert f"\n{WHEELS.get(module, module)}" in f"\n{listed}"
 
 
-def test_one_version_everywhere() -> None:
+def test_one_version_everywhere():
     import jetson_dnn_rt
 
     version = package_xml().findtext("version")
@@ -86,7 +85,7 @@ def test_one_version_everywhere() -> None:
     assert jetson_dnn_rt.__version__ == version
 
 
-def test_every_executable_leads_to_a_function() -> None:
+def test_every_executable_leads_to_a_function():
     entries = importlib.metadata.distribution("jetson_dnn_rt").entry_points
     scripts = {entry.name: entry for entry in entries if entry.group == "console_scripts"}
     assert "jetson-dnn-rt" in scripts
@@ -98,7 +97,7 @@ def test_every_executable_leads_to_a_function() -> None:
         assert callable(entry.load())
 
 
-def test_ros2_run_finds_the_executables() -> None:
+def test_ros2_run_finds_the_executables():
     """`ros2 run` starts every executable file in lib/<package>."""
     folder = installed_prefix() / "lib" / "jetson_dnn_rt"
     names = {file.name for file in folder.iterdir() if os.access(file, os.X_OK)}
@@ -109,7 +108,7 @@ def test_ros2_run_finds_the_executables() -> None:
             assert (installed_prefix() / "bin" / f"jetson-dnn-rt-{name}").is_file()
 
 
-def test_ament_index_knows_the_package() -> None:
+def test_ament_index_knows_the_package():
     share = installed_prefix() / "share"
     assert (share / "ament_index/resource_index/packages/jetson_dnn_rt").is_file()
     assert (share / "jetson_dnn_rt/package.xml").is_file()
@@ -120,7 +119,7 @@ def test_ament_index_knows_the_package() -> None:
         assert (share / "jetson_dnn_rt/launch" / file.name).is_file()
 
 
-def installed_prefix() -> Path:
+def installed_prefix():
     """The prefix the package is installed in, by colcon or by pip."""
     for prefix in [*os.environ.get("AMENT_PREFIX_PATH", "").split(os.pathsep), sys.prefix]:
         if prefix and Path(prefix, "share/jetson_dnn_rt/package.xml").is_file():

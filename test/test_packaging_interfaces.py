@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
 
 rclpy = pytest.importorskip("rclpy", reason="needs ROS 2")
@@ -24,7 +21,7 @@ RELEASED = {
 
 
 @pytest.fixture(scope="module")
-def node() -> Iterator[Any]:
+def node():
     context = rclpy.Context()
     rclpy.init(context=context)
     node = rclpy.create_node("interfaces", context=context)
@@ -34,7 +31,7 @@ def node() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("package", "name"), RELEASED, ids=lambda part: part)
-def test_type_hash(node: Any, package: str, name: str) -> None:
+def test_type_hash(node, package, name):
     messages = pytest.importorskip(f"{package}.msg")
     publisher = node.create_publisher(getattr(messages, name), f"hash_of_{name}", 1)
     (endpoint,) = node.get_publishers_info_by_topic(publisher.topic_name)
@@ -43,7 +40,7 @@ def test_type_hash(node: Any, package: str, name: str) -> None:
     assert str(endpoint.topic_type_hash) == RELEASED[package, name]
 
 
-def test_statistic_types_have_the_public_values() -> None:
+def test_statistic_types_have_the_public_values():
     types = pytest.importorskip("statistics_msgs.msg").StatisticDataType
     names = ("UNINITIALIZED", "AVERAGE", "MINIMUM", "MAXIMUM", "STDDEV", "SAMPLE_COUNT")
     values = [getattr(types, f"STATISTICS_DATA_TYPE_{name}") for name in names]

@@ -20,7 +20,7 @@ WHEEL_FILE = """set_target_properties(x PROPERTIES
 
 
 @pytest.fixture
-def paths(tmp_path: Path) -> setup_ros.Paths:
+def paths(tmp_path):
     """An environment like the wheels leave it."""
     prefix = tmp_path / "env"
     index = prefix / "share/ament_index/resource_index/parent_prefix_path"
@@ -35,7 +35,7 @@ def paths(tmp_path: Path) -> setup_ros.Paths:
     return setup_ros.Paths(prefix / "bin/python", prefix, site, tmp_path / "include", numpy)
 
 
-def test_prefixes_are_rewritten_once(paths: setup_ros.Paths) -> None:
+def test_prefixes_are_rewritten_once(paths):
     assert setup_ros.rewrite_prefixes(paths) == 2
     text = (paths.prefix / "share/x/cmake/export_x.cmake").read_text()
     assert f'"{paths.include};{paths.numpy_include}"' in text
@@ -45,7 +45,7 @@ def test_prefixes_are_rewritten_once(paths: setup_ros.Paths) -> None:
     assert setup_ros.rewrite_prefixes(paths) == 0
 
 
-def test_changed_interface_sources_are_built_again(tmp_path: Path) -> None:
+def test_changed_interface_sources_are_built_again(tmp_path):
     mark = tmp_path / "share/vision_msgs/built-from.sha256"
     assert setup_ros.outdated_interfaces(tmp_path) == []
     mark.parent.mkdir(parents=True)
@@ -54,9 +54,7 @@ def test_changed_interface_sources_are_built_again(tmp_path: Path) -> None:
     assert setup_ros.outdated_interfaces(tmp_path) == []
 
 
-def test_another_environments_traces_are_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_environments_traces_are_removed(tmp_path, monkeypatch):
     (tmp_path / "pyvenv.cfg").touch()
     foreign = tmp_path / "lib/python3.12/site-packages/ros_x.libs"
     monkeypatch.setenv("_ROS_WHEELS_BOOTSTRAP_COMPLETE", "1")
@@ -66,7 +64,7 @@ def test_another_environments_traces_are_removed(
     assert env["LD_LIBRARY_PATH"] == "/opt/ros/humble/lib"
 
 
-def test_missing_compiler_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_compiler_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", os.fspath(tmp_path))
     monkeypatch.delenv("CC", raising=False)
     with pytest.raises(SetupError, match="apt install build-essential"):
@@ -81,9 +79,7 @@ def test_missing_compiler_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ((3, 12), "x86_64", False, "humble", "humble is sourced, but Python 3.12 cannot"),
     ],
 )
-def test_impossible_machines_are_refused(
-    version: tuple[int, int], machine: str, system_ros: bool, distro: str | None, words: str
-) -> None:
+def test_impossible_machines_are_refused(version, machine, system_ros, distro, words):
     with pytest.raises(SetupError, match=words):
         setup_env.check_platform(version, machine, "Linux", system_ros, distro)
 
@@ -97,9 +93,7 @@ def test_impossible_machines_are_refused(
         ((3, 14), "x86_64", True, "rolling"),
     ],
 )
-def test_possible_machines_are_accepted(
-    version: tuple[int, int], machine: str, system_ros: bool, distro: str | None
-) -> None:
+def test_possible_machines_are_accepted(version, machine, system_ros, distro):
     setup_env.check_platform(version, machine, "Linux", system_ros, distro)
 
 
@@ -113,15 +107,11 @@ def test_possible_machines_are_accepted(
         ((3, 12), "x86_64", "FreeBSD", False),
     ],
 )
-def test_tvm_is_asked_for_where_its_wheels_are(
-    version: tuple[int, int], machine: str, system: str, there: bool
-) -> None:
+def test_tvm_is_asked_for_where_its_wheels_are(version, machine, system, there):
     assert setup_env.has_tvm_wheels(version, machine, system) is there
 
 
-def test_source_hash_sees_content_and_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_source_hash_sees_content_and_names(tmp_path, monkeypatch):
     monkeypatch.setattr(setup_env, "ROOT", tmp_path)
     (tmp_path / "folder").mkdir()
     file = tmp_path / "folder" / "a"
@@ -136,7 +126,7 @@ def test_source_hash_sees_content_and_names(
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", None])
-def test_damaged_stamp_means_not_up_to_date(tmp_path: Path, content: str | None) -> None:
+def test_damaged_stamp_means_not_up_to_date(tmp_path, content):
     if content is not None:
         (tmp_path / ".setup-stamp.json").write_text(content)
     environment = setup_env.Environment(tmp_path, sys.executable, system_ros=None)
@@ -144,7 +134,7 @@ def test_damaged_stamp_means_not_up_to_date(tmp_path: Path, content: str | None)
     assert not environment.works()
 
 
-def test_failing_command_shows_its_end_and_the_fix(tmp_path: Path) -> None:
+def test_failing_command_shows_its_end_and_the_fix(tmp_path):
     progress = Progress(tmp_path / "log")
     program = "print('working'); raise SystemExit('the reason')"
     with pytest.raises(SetupError, match=r"(?s)exit code 1.*the reason.*try that"):
@@ -152,6 +142,6 @@ def test_failing_command_shows_its_end_and_the_fix(tmp_path: Path) -> None:
     assert "working" in (tmp_path / "log").read_text()
 
 
-def test_command_that_cannot_start_is_an_error(tmp_path: Path) -> None:
+def test_command_that_cannot_start_is_an_error(tmp_path):
     with pytest.raises(SetupError, match="cannot start /nonexistent"):
         Progress(tmp_path / "log").run("a step", ["/nonexistent"])

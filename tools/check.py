@@ -1,4 +1,4 @@
-"""Run every check of the checkout and give one verdict: 0 when all pass, else 1.
+"""Run all checks of the checkout; exit code 0 if all pass, otherwise 1.
 
 All run even if one fails. pytest comes last, so that its closing line ends the output.
 """
@@ -22,13 +22,13 @@ CHECKS = {
     "types": ("mypy",),
     "import rules": ("lint-imports", "--no-cache"),
 }
-# More than two would not be quicker: the tests in real time, half of all, run one by one.
+# More than two would not be faster: the tests in real time, half of all, run one by one.
 WORKERS = 2 if len(os.sched_getaffinity(0)) > 1 else 0
 TESTS = ("pytest", "--durations=10", "-n", str(WORKERS), "--no-loadscope-reorder")
 
 
 def run_check(name: str, command: tuple[str, ...]) -> bool:
-    """Run one check with its output shown; say whether it passed."""
+    """Run one check with its output shown; return whether it passed."""
     print(f"== {name}: {' '.join(command)}", flush=True)
     started = time.monotonic()
     code = subprocess.run([SCRIPTS / command[0], *command[1:]], cwd=ROOT).returncode
@@ -38,7 +38,7 @@ def run_check(name: str, command: tuple[str, ...]) -> bool:
 
 
 def main() -> int:
-    """Run the static checks and, when asked, the tests."""
+    """Run the static checks and, if requested, the tests."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tests", action="store_true", help="run pytest as well")
     options = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Write docs/figures.md from benchmarks/results/*.json; --check compares, and writes nothing."""
+"""Write docs/figures.md from benchmarks/results/*.json; --check only compares."""
 
 from __future__ import annotations
 
@@ -9,24 +9,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness.main import BENCHMARKS, load
-from benchmarks.harness.tables import say, tabulate, to_markdown
-
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))  # the benchmarks are not installed
+
+from benchmarks.harness.main import BENCHMARKS, load  # noqa: E402
+from benchmarks.harness.tables import say, tabulate, to_markdown  # noqa: E402
+
 RESULTS = ROOT / "benchmarks" / "results"
 FILE = ROOT / "docs" / "figures.md"
 
 HEAD = """\
 # Figures
 
-Made from [benchmarks/results/](../benchmarks/results/) by `python tools/document_figures.py`; a
-test compares. Each section is one run: what was measured, the command, the machine. A bar that was
-not met stands as it is. Repeat them on your machine; `python -m benchmarks` lists the benchmarks.
+Generated from [benchmarks/results/](../benchmarks/results/) by `python tools/document_figures.py`;
+a test checks it. Each section is one run: the measurement, the command, the machine. Missed bars
+are shown, too. Repeat the runs on your machine; `python -m benchmarks` lists the benchmarks.
 """
 
 
 def render(folder: Path = RESULTS) -> str:
-    """The text of the page."""
+    """Make the text of the page."""
     return HEAD + "".join(_render_file(path) for path in sorted(folder.glob("*.json")))
 
 
@@ -74,7 +76,7 @@ def _report_runs(runs: Sequence[Mapping[str, Any]]) -> list[Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the page; with --check return 1 when it does not agree with the results."""
+    """Write the page; with --check return 1 if it does not match the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--file", type=Path, default=FILE, help=argparse.SUPPRESS)
@@ -83,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if args.check:
         if args.file.is_file() and args.file.read_text(encoding="utf-8") == text:
             return 0
-        say(f"{args.file} does not agree with {RESULTS}: run python tools/document_figures.py")
+        say(f"{args.file} does not match {RESULTS}; fix: python tools/document_figures.py")
         return 1
     args.file.write_text(text, encoding="utf-8")
     say(f"{args.file} written")

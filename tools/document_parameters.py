@@ -22,7 +22,7 @@ configured, and keep the value that the node was started with where `lock_config
 
 
 def render() -> str:
-    """The text of the file."""
+    """Make the text of the file."""
     from jetson_dnn_rt.config.nodes import (
         CameraConfig,
         CameraProcessConfig,
@@ -41,10 +41,7 @@ def render() -> str:
         ("The process: `perception`, or a task that runs alone", _describe(ProcessConfig)),
         ("Tasks: `detector`, `segmenter`, and any other", _describe(TaskConfig)),
         ("`coordinator`", _describe(CoordinatorConfig)),
-        (
-            "A `coordinator` in a process of its own, besides",
-            _describe(CoordinatorProcessConfig),
-        ),
+        ("A `coordinator` in a process of its own, besides", _describe(CoordinatorProcessConfig)),
         ("`camera`", _describe(CameraConfig)),
         ("A `camera` in a process of its own, besides", _describe(CameraProcessConfig)),
     ]

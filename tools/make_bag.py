@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Make a bag of a video: as many frames as you like, from its beginning again where it is short.
+"""Make a bag from a video, which is repeated if it has too few frames.
 
     python tools/make_bag.py drive.mp4 drive_bag --frames 10000 --compressed
 
@@ -22,7 +22,7 @@ SHOWN_EVERY = 500
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the bag; 0 when it is there, 2 when it cannot be."""
+    """Write the bag; return 0, or 2 if it cannot be written."""
     args = _parse(arguments)
     try:
         frames = read_frames(args.video, args.frames, args.height)

@@ -1,4 +1,4 @@
-"""Load everything the environment should hold, in the environment, and print the versions."""
+"""Import every package that the environment should have, and print the versions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def main() -> int:
             if name == "torchvision":
                 import torch
 
-                # Compiled for another torch it imports, but its operators are missing.
+                # torchvision built for another torch imports, but lacks its operators.
                 module.ops.nms(torch.zeros(1, 4), torch.zeros(1), 0.5)
         except Exception as error:
             optional = isinstance(error, ImportError) and name in OPTIONAL

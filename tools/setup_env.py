@@ -22,7 +22,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 OLDEST_PYTHON = (3, 10)
-# The wheels on PyPI; a ROS installation brings the Python that fits it.
+# The wheels on PyPI; a ROS installation comes with a matching Python.
 NEWEST_PYTHON_FOR_ROS_WHEELS = (3, 13)
 NEWEST_PYTHON_FOR_TVM_WHEELS = (3, 14)
 NEEDED_DISK_BYTES = 9 * 10**9
@@ -68,7 +68,7 @@ def hash_sources(names: tuple[str, ...], extra: str = "") -> str:
 
 
 def can_import(python: str, module: str) -> bool:
-    """Say whether the interpreter `python` can import `module`."""
+    """Return whether the interpreter `python` can import `module`."""
     return run_python(python, f"import {module}").returncode == 0
 
 
@@ -81,7 +81,7 @@ def find_system_ros(python: str) -> str | None:
 def check_platform(
     version: tuple[int, int], machine: str, system: str, system_ros: bool, ros_distro: str | None
 ) -> None:
-    """Refuse a machine on which the set-up cannot succeed: SetupError with what to do."""
+    """Raise a SetupError with the fix on a machine where the set-up cannot succeed."""
     python = ".".join(map(str, version))
     if system_ros:
         return
@@ -108,13 +108,13 @@ def check_platform(
 
 
 def has_tvm_wheels(version: tuple[int, int], machine: str, system: str) -> bool:
-    """Say whether the pinned TVM and its runtime are on PyPI for this Python and machine."""
+    """Return whether the pinned TVM and its runtime are on PyPI for this Python and machine."""
     known = machine in ("x86_64", "aarch64") and system == "Linux"
     return known and version <= NEWEST_PYTHON_FOR_TVM_WHEELS
 
 
 class Environment:
-    """The virtual environment at `prefix`, its stamp and the steps that make it.
+    """Virtual environment at `prefix`, its stamp and the steps that create it.
 
     It is made from the interpreter `base`. `system_ros` is the folder of the rclpy which that
     interpreter imports: with one, the environment sees the system's packages.
@@ -128,7 +128,7 @@ class Environment:
         self._stamp = prefix / ".setup-stamp.json"
 
     def wanted_stamp(self) -> dict[str, str]:
-        """Return what the stamp of an up-to-date environment says."""
+        """Return the stamp of an up-to-date environment."""
         ros = self.system_ros or "from PyPI"
         version = f"{FORMAT} {sys.version} {sys.base_prefix} {self.prefix} ROS {ros}"
         return {
@@ -137,7 +137,7 @@ class Environment:
         }
 
     def read_stamp(self) -> dict[str, str]:
-        """Return the stamp on disk; empty when there is none or it is damaged."""
+        """Return the stamp on disk; empty if there is none or it is damaged."""
         try:
             stamp = json.loads(self._stamp.read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -149,7 +149,7 @@ class Environment:
         self._stamp.write_text(json.dumps(stamp, indent=1) + "\n", encoding="utf-8")
 
     def works(self) -> bool:
-        """Say whether its interpreter starts, is of the right version and has pip."""
+        """Return whether its interpreter starts, has the right version, and pip."""
         program = "import sys, pip; print(sys.version_info[:2], sys.prefix)"
         try:
             answer = run_python(self.python, program)
@@ -158,12 +158,12 @@ class Environment:
         return answer.stdout.strip() == f"{sys.version_info[:2]} {self.prefix}"
 
     def sees_system_packages(self) -> bool:
-        """Say whether it was made with --system-site-packages."""
+        """Return whether it was created with --system-site-packages."""
         config = (self.prefix / "pyvenv.cfg").read_text(encoding="utf-8")
         return re.search(r"include-system-site-packages\s*=\s*true", config) is not None
 
     def create(self, progress: Progress) -> None:
-        """Create it where it is missing, broken or of the other kind."""
+        """Create it if it is missing, broken or of the other kind."""
         if self.prefix.exists():
             if self.works() and self.sees_system_packages() == bool(self.system_ros):
                 progress.say(f"{self.prefix.name} is there, its packages will be checked")
@@ -193,7 +193,7 @@ class Environment:
         )
 
     def install(self, progress: Progress) -> None:
-        """Install ROS 2, where the system has none, and the Python packages."""
+        """Install ROS 2, unless the system has it, and the Python packages."""
         self.pip_install("pip's own needs", ["--upgrade", "setuptools>=70.1", "wheel"], progress)
         if self.system_ros:
             constraints = self.numpy_constraint(progress)
@@ -204,7 +204,7 @@ class Environment:
         # The interface packages build against numpy.
         self.pip_install("packages: runtime", ["-r", requirements("runtime")], progress)
         install_wheels(self.prefix, progress)
-        # Compilers beside downloads, but no two pips beside each other in one environment.
+        # Compilers run beside downloads, but never two pips in one environment at once.
         with ThreadPoolExecutor(1) as pool:
             build = pool.submit(build_missing_interfaces, self.prefix, progress)
             torch = self.install_torch([], progress)
@@ -212,9 +212,9 @@ class Environment:
         self.install_packages(torch, progress)
 
     def install_torch(self, constraints: list[str], progress: Progress) -> list[str]:
-        """Install torch and torchvision, but keep a torch of the system's, as on a Jetson.
+        """Install torch and torchvision, but keep the system's torch, as on a Jetson.
 
-        Returns pip's arguments for what was installed; empty where the system's is kept.
+        Returns pip's arguments for the installed packages; empty if the system's are kept.
         """
         if self.system_ros and can_import(self.python, "torch"):
             progress.say("torch: the system's own is kept")
@@ -227,7 +227,7 @@ class Environment:
         return files
 
     def install_packages(self, further: list[str], progress: Progress) -> None:
-        """Install the other Python packages; the system's OpenCV stays."""
+        """Install the other Python packages, but keep the system's OpenCV."""
         groups = ["runtime", "onnx", "openvino", "plots", "bags", "traces", "wcet"]
         groups += ["excel", "fleet", "dev"]
         if has_tvm_wheels(sys.version_info[:2], platform.machine(), platform.system()):
@@ -238,7 +238,7 @@ class Environment:
             progress.say("OpenCV: there already, kept")
         else:
             groups.insert(1, "opencv")
-        # With torch once more, so that one resolution fits all of them.
+        # With torch again, so that one resolution covers all of them.
         files = [argument for group in groups for argument in ("-r", requirements(group))]
         self.pip_install(f"packages: {', '.join(groups)}", [*files, *further], progress)
 
@@ -272,7 +272,7 @@ class Environment:
         return env
 
     def search_paths(self) -> dict[str, str]:
-        """Return which variables need which folder of this environment in front."""
+        """Return the folders of this environment to prepend, by variable."""
         if not (self.prefix / "share" / "ament_index").is_dir():
             return {}
         paths = {"AMENT_PREFIX_PATH": os.fspath(self.prefix)}
@@ -299,7 +299,7 @@ class Environment:
         self.write_shell_file()
 
     def check(self, progress: Progress) -> None:
-        """Import all of it once; SetupError when an import fails."""
+        """Import all packages once; SetupError if an import fails."""
         progress.say("check: does all of it load?")
         answer = subprocess.run(
             [self.python, os.fspath(ROOT / "tools" / "setup_check.py")],
@@ -339,7 +339,7 @@ def check_machine(environment: Environment) -> None:
 
 
 def set_up(environment: Environment, progress: Progress) -> None:
-    """Bring the environment up to date; nothing happens when it is."""
+    """Bring the environment up to date; do nothing if it is."""
     wanted = environment.wanted_stamp()
     found = environment.read_stamp()
     usable = environment.works()
@@ -367,7 +367,7 @@ def main() -> int:
     parser.add_argument("--venv", type=Path, default=ROOT / ".venv", help="default: .venv")
     options = parser.parse_args()
     prefix = Path(os.path.abspath(options.venv))
-    # Inside a virtual environment (perhaps this very one) the interpreter below it counts.
+    # Inside a virtual environment (perhaps this one) its base interpreter is used.
     base: str = getattr(sys, "_base_executable", None) or sys.executable
     lock = os.open(ROOT, os.O_RDONLY)
     try:

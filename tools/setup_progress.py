@@ -21,14 +21,14 @@ class SetupError(Exception):
 
 
 class Progress:
-    """Prints steps with the elapsed time and writes the output of all commands to a log."""
+    """Progress of the set-up: prints steps with the elapsed time, and logs all output."""
 
     def __init__(self, log: Path) -> None:
         self._start = time.monotonic()
         self.log = log
 
     def start_log(self) -> None:
-        """Empty the log, as a new set-up begins."""
+        """Empty the log for a new set-up."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self.log.write_text("", encoding="utf-8")
 
@@ -46,7 +46,7 @@ class Progress:
     ) -> None:
         """Run a command under a title and show that it is alive.
 
-        SetupError, with the end of its output and `hint`, when it fails.
+        SetupError, with the end of its output and `hint`, if it fails.
         """
         self.say(title)
         started = time.monotonic()

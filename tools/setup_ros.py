@@ -33,7 +33,7 @@ _TEXT_LIMIT_BYTES = 1 << 20
 
 
 class Paths(NamedTuple):
-    """Where an environment keeps its things, as its own interpreter says."""
+    """Paths of an environment, as reported by its own interpreter."""
 
     python: Path
     prefix: Path
@@ -59,7 +59,7 @@ class Paths(NamedTuple):
 
 
 def clean_environment() -> dict[str, str]:
-    """Return the environment without what another environment's ROS wheels left in it.
+    """Return the variables without those that another environment's ROS wheels set.
 
     The wheels' start-up hook restarts Python once with its own library path and marks that with a
     variable; inherited, the mark would leave a child of another environment without libraries.
@@ -77,7 +77,7 @@ def clean_environment() -> dict[str, str]:
 def run_python(
     python: str | Path, program: str, *, check: bool = False
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program in an interpreter; its errors are shown only where they end the set-up."""
+    """Run a program in an interpreter; its errors are shown only if they stop the set-up."""
     return subprocess.run(
         [os.fspath(python), "-c", program],
         check=check,
@@ -136,9 +136,9 @@ def missing_interfaces(python: Path, env: dict[str, str]) -> list[str]:
 
 
 def check_build_tools(include: Path) -> None:
-    """Raise SetupError early when something is missing that the set-up cannot install.
+    """Raise SetupError early if a tool is missing that the set-up cannot install.
 
-    That is a C or C++ compiler, or Python's headers where there is no apt to take them from.
+    That is a C or C++ compiler, or Python's headers if there is no apt to get them from.
     """
     if not (shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc")):
         raise SetupError("no C compiler found. Fix: sudo apt install build-essential")
@@ -149,10 +149,10 @@ def check_build_tools(include: Path) -> None:
 
 
 def provide_headers(paths: Paths, progress: Progress) -> Paths:
-    """Unpack Python's headers into the environment where the system's Python came without them.
+    """Unpack Python's headers into the environment if the system's Python lacks them.
 
-    Debian and Ubuntu keep them in a package of its own. Unpacking it there needs no rights and
-    changes nothing outside. SetupError, with the command that installs the package, when it cannot
+    Debian and Ubuntu have them in a separate package. Unpacking it there needs no privileges and
+    changes nothing outside. SetupError, with the command that installs the package, if it cannot
     be downloaded.
     """
     if (paths.include / "Python.h").is_file():
@@ -178,12 +178,12 @@ def provide_headers(paths: Paths, progress: Progress) -> Paths:
             hint=fix,
         )
     if not (include / "Python.h").is_file():
-        raise SetupError(f"{include} holds no Python.h")
+        raise SetupError(f"{include} has no Python.h")
     return paths._replace(include=include)
 
 
 def build_interface(name: str, paths: Paths, progress: Progress) -> None:
-    """Build and install one package of `interfaces/`; SetupError with the output's end."""
+    """Build and install one package of `interfaces/`; SetupError with the end of its output."""
     env = clean_environment()
     bin_dir = paths.prefix / "bin"
     env["PATH"] = f"{bin_dir}{os.pathsep}{env.get('PATH', '')}"
@@ -207,7 +207,7 @@ def build_interface(name: str, paths: Paths, progress: Progress) -> None:
         *(["-G", "Ninja"] if shutil.which("ninja", path=env["PATH"]) else []),
         "-DCMAKE_BUILD_TYPE=Release",
         f"-DCMAKE_INSTALL_PREFIX={paths.prefix}",
-        # The libraries must find each other without LD_LIBRARY_PATH.
+        # The libraries must find one another without LD_LIBRARY_PATH.
         f"-DCMAKE_INSTALL_RPATH={paths.prefix / 'lib'}",
         "-DBUILD_TESTING=OFF",
         f"-DPython3_ROOT_DIR={paths.prefix}",
@@ -236,7 +236,7 @@ def hash_sources(name: str) -> str:
 
 
 def outdated_interfaces(prefix: Path) -> list[str]:
-    """Return the packages that were built here from other sources than today's."""
+    """Return the packages that were built here from outdated sources."""
     outdated = []
     for name in INTERFACES:
         mark = _source_mark(name, prefix)
@@ -256,7 +256,7 @@ def build_missing_interfaces(
 ) -> list[str]:
     """Build the interface packages that cannot be imported, and check that they can afterwards.
 
-    Those in `names` are built whether or not they can be imported.
+    Those in `names` are built in any case.
     """
     paths = Paths.of(prefix)
     env = clean_environment()

@@ -1,6 +1,6 @@
-"""Help of commands and benchmarks, executables and launch arguments: lines for snapshots.
+"""Snapshots of the help of commands and benchmarks, executables and launch arguments.
 
-The imports below are all that this module knows of the package.
+This module depends on the package only through the imports below.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Lines = dict[str, object]
 def run_command(
     arguments: Sequence[str], program: Callable[[Sequence[str]], int] = commands.main
 ) -> tuple[int, str]:
-    """Run ``jetson-dnn-rt ARGUMENTS`` in this process: exit code and what it printed."""
+    """Run ``jetson-dnn-rt ARGUMENTS`` in this process; return exit code and output."""
     shown = io.StringIO()
     with contextlib.redirect_stdout(shown):
         try:
@@ -53,7 +53,7 @@ def _help(*command: str, program: Callable[[Sequence[str]], int] = commands.main
 
 
 def collect_help() -> Lines:
-    """``--help`` of the program and of each of its commands."""
+    """Collect ``--help`` of the program and of each of its commands."""
     lines: Lines = {"jetson-dnn-rt --help": _help()}
     for name in commands.list_commands():
         lines[f"jetson-dnn-rt {name} --help"] = _help(name)
@@ -63,7 +63,7 @@ def collect_help() -> Lines:
 
 
 def _actions(parser: argparse.ArgumentParser, command: str) -> list[str]:
-    """Names of the commands below a command: of `library`."""
+    """Names of the subcommands of a command (`library`)."""
     found: list[str] = []
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
@@ -74,7 +74,7 @@ def _actions(parser: argparse.ArgumentParser, command: str) -> list[str]:
 
 
 def collect_benchmark_help() -> Lines:
-    """``--help`` of each benchmark, without the program's name in its usage."""
+    """Collect ``--help`` of each benchmark, without the program's name in its usage."""
     lines: Lines = {}
     for name, summary in benchmarks.BENCHMARKS.items():
         shown = name.replace("_", "-")
@@ -90,7 +90,7 @@ def collect_benchmark_help() -> Lines:
 
 
 def collect_executables() -> Lines:
-    """Console scripts and what ``ros2 run`` finds, by colcon and by pip, as setup.py says."""
+    """Collect console scripts and the executables of ``ros2 run``, by colcon and by pip."""
     lines: Lines = {}
     for builder, argument in (("colcon", "install"), ("pip", "bdist_wheel")):
         for name in _read_setup(argument):
@@ -129,7 +129,7 @@ def _inside(folder: Path) -> Iterator[None]:
 
 
 class _Anything:
-    """Stands for every class and function of the launch packages."""
+    """Stub of every class and function of the launch packages."""
 
     def __init__(self, *args: object, **options: object) -> None:
         pass
@@ -151,7 +151,7 @@ LAUNCH_MODULES = (
 
 
 def collect_launch_arguments() -> Lines:
-    """Arguments that the launch files declare; launch itself need not be installed."""
+    """Collect the arguments that the launch files declare; launch need not be installed."""
     lines: Lines = {}
     for file in sorted((ROOT / "launch").glob("*.launch.py")):
         for name, default, description in _declared(file):

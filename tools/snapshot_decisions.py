@@ -1,6 +1,6 @@
-"""What the engine, the executor and the simulator decide in seeded runs: lines for snapshots.
+"""Snapshots of the decisions of the engine, the executor and the simulator in seeded runs.
 
-Integers and names only. The imports below are all that this module knows of the package.
+Integers and names only. This module depends on the package only through the imports below.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from jetson_dnn_rt.tasks import JobRecord, Outcome, Stage
 ENGINE_RUNS = 600
 EXECUTOR_RUNS = 40
 FRAMES, FEW_FRAMES = 40, 16
-"""Of each simulated run, of the fast task."""
+"""Frames of the fast task in each simulated run."""
 SHOWN = (432, 425, 538)
-"""Runs of the engine whose log is stored in clear: with batches, with a selector, without."""
+"""Runs of the engine whose log is stored as text: with batches, with a selector, without."""
 FEW_POLICIES = ("static", "horizon", "neuos_balanced")
 FEW_SCENARIOS = (
     *("feedback_loop", "greedy_imbalance", "tx2_alexnet", "tx2_co_runner", "tx2_cohort4"),
@@ -43,7 +43,7 @@ MS = 1_000_000
 Lines = dict[str, object]
 
 
-# Of the tests; no type checker finds them.
+# Modules of the tests; type checkers do not find them.
 def _drive(*args: Any, **options: Any) -> list[JobRecord]:
     records: list[JobRecord] = import_module("virtual_drive").drive(*args, **options)
     return records
@@ -57,7 +57,7 @@ def _make_task(*args: Any, **options: Any) -> Any:
 
 
 class _Rotating(StaticSelector):
-    """Another variant at each stage, as far as it may be entered there; raises where told to."""
+    """Selector of another variant at each stage, if it may be entered there; raises on request."""
 
     def __init__(self, raises_at: int) -> None:
         self._raises_at, self._asked = raises_at, 0
@@ -74,7 +74,7 @@ class _Rotating(StaticSelector):
 
 
 def _run_engine(seed: int) -> tuple[list[str], list[JobRecord]]:
-    """The log of a run, and its records: everything about it follows from the seed."""
+    """Run the engine; return its log and records, which the seed determines."""
     draw = random.Random(seed)
     pick = draw.randrange
     batches = seed % 3 == 0
@@ -201,7 +201,7 @@ def _summarize(records: Iterable[JobRecord], log: Iterable[str] = ()) -> str:
 
 
 def collect_engine() -> Lines:
-    """Runs of the engine, by their seed; some in clear."""
+    """Collect runs of the engine by seed; some as text."""
     lines: Lines = {}
     for seed in range(ENGINE_RUNS):
         log, records = _run_engine(seed)
@@ -255,14 +255,14 @@ def _run_executor(seed: int) -> list[JobRecord]:
                 one.run_to(now)
         now += 5 + pick(25)
         one.run_to(now)
-    # Long enough for what hangs.
+    # Long enough to detect a hang.
     one.run_to(now + 1000)
     records: list[JobRecord] = one.finish()
     return sorted(records, key=lambda r: (r.completion_ns, r.task, r.sequence))
 
 
 def collect_executor() -> Lines:
-    """Runs of the executor, by their seed."""
+    """Collect runs of the executor by seed."""
     return {f"executor {s:03d}": _summarize(_run_executor(s)) for s in range(EXECUTOR_RUNS)}
 
 
@@ -270,9 +270,9 @@ def collect_executor() -> Lines:
 
 
 def fingerprint() -> str:
-    """How numpy rounds here: other processors' vector units may differ in the last place.
+    """Fingerprint of numpy's rounding: processors' vector units may differ in the last place.
 
-    Independent of the package. Where it differs, simulated decisions may.
+    It does not depend on the package. If it differs, simulated decisions may differ.
     """
     drawn = np.random.default_rng(0)
     sample = drawn.lognormal(0.0, 0.5, 4096)
@@ -282,7 +282,7 @@ def fingerprint() -> str:
 
 
 def collect_simulated() -> Lines:
-    """Some scenarios under some policies, two under every policy; few frames."""
+    """Collect some scenarios under some policies, two under every policy; few frames."""
     lines: Lines = {"fingerprint": fingerprint()}
     for name in FEW_SCENARIOS:
         policies = policy_names() if name in EVERY_POLICY_IN else FEW_POLICIES
@@ -291,7 +291,7 @@ def collect_simulated() -> Lines:
 
 
 def collect_scenarios() -> Lines:
-    """Every scenario under every policy, two seeds, and `horizon` with other settings."""
+    """Collect every scenario under every policy, two seeds, and `horizon` with other settings."""
     lines: Lines = {"fingerprint": fingerprint()}
     for name in scenario_names():
         lines |= _simulate_all(name, policy_names(), (0, 1), FRAMES)

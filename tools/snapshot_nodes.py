@@ -1,13 +1,13 @@
-"""Parameters, topics and services of real nodes: lines for snapshots.
+"""Snapshots of the parameters, topics and services of real nodes.
 
-The imports below are all that this module knows of the package.
+This module depends on the package only through the imports below.
 """
 
 from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import rclpy
@@ -31,7 +31,7 @@ STATES = (
     ("inactive", "trigger_deactivate"),
     ("unconfigured", "trigger_cleanup"),
 )
-"""In which interfaces are looked at, with the transition that leads there."""
+"""States in which interfaces are collected, with the transition that leads there."""
 
 Lines = dict[str, object]
 
@@ -92,11 +92,11 @@ COMPOSED: dict[str, dict[str, dict[str, Any]]] = {
         "coordinator": {"policy": "neuos_balanced"},
     },
 }
-"""Perception nodes, with the parameters of theirs and of their children."""
+"""Perception nodes, with their parameters and those of their children."""
 
 
 class _Graph:
-    """A context with a spinning thread and one node with its children."""
+    """Context with a spinning thread and one node with its children."""
 
     def __init__(self, make: Callable[..., Any]) -> None:
         self.context = rclpy.Context()
@@ -118,7 +118,7 @@ class _Graph:
         return [self.node, *getattr(self.node, "children", ())]
 
     def close(self) -> None:
-        """End the node and the context."""
+        """Close the node and the context."""
 
         def end() -> None:
             self.node.trigger_shutdown()
@@ -132,8 +132,9 @@ class _Graph:
         gc.collect()
 
 
-@contextlib.contextmanager
-def _open(name: str) -> Iterator[_Graph]:
+def _open(name: str) -> contextlib.closing[_Graph]:
+    """Open a node of `CASES` or `COMPOSED`."""
+
     def make(context: Any) -> Any:
         if name in COMPOSED:
             return PerceptionNode(overrides=COMPOSED[name], context=context)
@@ -141,35 +142,20 @@ def _open(name: str) -> Iterator[_Graph]:
         given = [Parameter(key, value=value) for key, value in values.items()]
         return kind(parameter_overrides=given, context=context)
 
-    graph = _Graph(make)
-    try:
-        yield graph
-    finally:
-        graph.close()
-
-
-@contextlib.contextmanager
-def _bare(make: Callable[..., Any]) -> Iterator[_Graph]:
-    graph = _Graph(make)
-    try:
-        yield graph
-    finally:
-        graph.close()
+    return contextlib.closing(_Graph(make))
 
 
 # -- parameters ---------------------------------------------------------------------------------
 
 
 def collect_parameters() -> Lines:
-    """Every parameter as ``ros2 param dump`` and ``describe`` show it, of nodes by default."""
+    """Collect the parameters of nodes by default, as ``ros2 param dump`` and ``describe`` do."""
     lines: Lines = {}
-    for kind in (CameraNode, DetectorNode, SegmenterNode, CoordinatorNode):
-        with _bare(kind) as graph:
+    for kind in (CameraNode, DetectorNode, SegmenterNode, CoordinatorNode, PerceptionNode):
+        way = "composed" if kind is PerceptionNode else "alone"
+        with contextlib.closing(_Graph(kind)) as graph:
             for node in graph.nodes:
-                _describe(lines, f"{node.get_fully_qualified_name()} alone", node)
-    with _bare(PerceptionNode) as graph:
-        for node in graph.nodes:
-            _describe(lines, f"{node.get_fully_qualified_name()} composed", node)
+                _describe(lines, f"{node.get_fully_qualified_name()} {way}", node)
     return lines
 
 
@@ -180,10 +166,9 @@ def _describe(lines: Lines, title: str, node: Any) -> None:
             continue
         held, told = node.get_parameter(name), node.describe_parameter(name)
         value = held.value
+        plain = value is None or isinstance(value, (bool, int, float, str))
         entry: dict[str, object] = {
-            "default": value
-            if value is None or isinstance(value, (bool, int, float, str))
-            else list(value),
+            "default": value if plain else list(value),
             "type": held.type_.name,
             "description": told.description,
         }
@@ -201,7 +186,7 @@ def _describe(lines: Lines, title: str, node: Any) -> None:
 
 
 def collect_interfaces() -> Lines:
-    """Topics with types and QoS, and services, of every node, and what each state changes."""
+    """Collect topics with types and QoS, and services, of every node, and changes by state."""
     lines: Lines = {}
     for name in (*CASES, *COMPOSED):
         with _open(name) as graph:
@@ -220,7 +205,7 @@ def collect_interfaces() -> Lines:
 
 
 def _list(graph: _Graph) -> Lines:
-    """What the nodes have made themselves; the graph hears of it, and of its end, later."""
+    """List what the nodes have created themselves; the graph learns of changes only later."""
     lines: Lines = {}
     for node in graph.nodes:
         found: Lines = {}
@@ -238,7 +223,7 @@ def _list(graph: _Graph) -> Lines:
 
 
 def _type(kind: Any) -> str:
-    """``std_msgs/msg/Float64``: the module of a type is ``std_msgs.msg._float64``."""
+    """Name a type ``std_msgs/msg/Float64``; its module is ``std_msgs.msg._float64``."""
     package, folder, _ = kind.__module__.split(".", 2)
     return f"{package}/{folder}/{kind.__name__}"
 
@@ -255,6 +240,6 @@ def _qos(profile: Any) -> str:
 
 
 def _nanoseconds(duration: Any) -> int | None:
-    """None for no limit, which the middlewares write in different ways."""
+    """Convert to nanoseconds; None for no limit, which middlewares write in different ways."""
     value = int(duration.nanoseconds)
     return None if value <= 0 or value >= 2**62 else value

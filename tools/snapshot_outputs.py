@@ -1,6 +1,6 @@
-"""Keys of the commands' JSON, columns of traces and their exports: lines for snapshots.
+"""Snapshots of the keys of the commands' JSON, and the columns of traces and exports.
 
-The imports below are all that this module knows of the package.
+This module depends on the package only through the imports below.
 """
 
 from __future__ import annotations
@@ -62,18 +62,18 @@ DATA_KEYS = {
     "co_runners": "<load>",
     "digests": "<stream>",
 }
-"""Objects whose keys are data, with what stands for each key."""
+"""Objects whose keys are data, with a placeholder for each key."""
 OF_THE_MACHINE = ("machine", "checks", "realtime", "platform", "parameters", "overrides")
-"""Objects whose keys depend on the machine or on what was asked for: only their kind is kept."""
+"""Objects whose keys depend on the machine or on the options: only their type is stored."""
 OF_THE_LOAD = ("reasons", "notes")
-"""The same for what is empty on an idle machine."""
+"""The same for objects that are empty on an idle machine."""
 
 
 # -- JSON -----------------------------------------------------------------------------------------
 
 
 def describe(value: object, place: str = "") -> Iterator[tuple[str, str]]:
-    """Every place in a JSON value with its type; lists by their first element."""
+    """Describe every place in a JSON value by its type; lists by their first element."""
     if isinstance(value, dict):
         yield place, "object"
         parent = place.rpartition(".")[2]
@@ -123,7 +123,7 @@ def _write_frames(folder: Path) -> str:
 
 
 def _write_times(folder: Path, seed: int) -> str:
-    """A trace of two stages, of which one takes exponential times."""
+    """Write a trace of two stages, one of them with exponential times."""
     traced = import_module("traced_jobs")
     drawn = np.random.default_rng(seed).standard_exponential(1500)
     jobs = [
@@ -134,7 +134,7 @@ def _write_times(folder: Path, seed: int) -> str:
 
 
 def collect_json_keys() -> Lines:
-    """Keys and types of ``--json`` of the commands, and of the JSON files that they write."""
+    """Collect keys and types of the commands' ``--json``, and of the JSON files they write."""
     lines: Lines = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -222,7 +222,7 @@ def _collect_build(lines: Lines, folder: Path, images: str) -> None:
 
 
 def collect_slow_json_keys() -> Lines:
-    """The same of commands that take too long for the tests."""
+    """Collect the same from commands that take too long for the tests."""
     lines: Lines = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -255,7 +255,7 @@ def collect_slow_json_keys() -> Lines:
 
 
 def collect_trace_schema() -> Lines:
-    """Columns and metadata of a trace that `simulate` wrote, and what its exports hold."""
+    """Collect columns and metadata of a trace from `simulate`, and the contents of its exports."""
     import pyarrow.parquet as parquet
 
     lines: Lines = {}

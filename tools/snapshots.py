@@ -1,12 +1,11 @@
-"""What users see of the package, as text files: written before a change, compared after it.
+"""Snapshots of what users see of the package, as text files: compared after each change.
 
     python tools/snapshots.py --write [NAME...]   write test/snapshots/NAME.txt
     python tools/snapshots.py [NAME...]           compare; a difference is printed, exit code 1
     python tools/snapshots.py --list              the snapshots, and which the tests compare too
 
-A snapshot is a file of lines, sorted, one item a line. Those that take long are compared by this
-program alone, not by the tests (test/test_snapshots.py): run it without a name after a change
-that is to change nothing.
+A snapshot is a file of sorted lines, one item per line. Slow ones are compared by this program
+only, not by the tests (test/test_snapshots.py): run it without a name after a refactoring.
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 
@@ -30,47 +28,35 @@ FOLDER = ROOT / "test" / "snapshots"
 Lines = Mapping[str, object]
 
 
-@dataclass(frozen=True)
-class Snapshot:
-    """Where the lines of a snapshot come from.
-
-    Attributes
-    ----------
-    module, function : str
-        Of this folder; the function returns the lines: a value for each key.
-    tested : bool
-        Whether the tests compare it; else it takes too long for them.
-    """
-
-    module: str
-    function: str
-    tested: bool = True
-
-    def collect(self) -> str:
-        """The text of the snapshot as the package is now."""
-        function: Callable[[], Lines] = getattr(import_module(self.module), self.function)
-        return render(function())
-
-
 SNAPSHOTS = {
-    "parameters": Snapshot("snapshot_nodes", "collect_parameters"),
-    "interfaces": Snapshot("snapshot_nodes", "collect_interfaces"),
-    "help": Snapshot("snapshot_commands", "collect_help"),
-    "help_benchmarks": Snapshot("snapshot_commands", "collect_benchmark_help"),
-    "executables": Snapshot("snapshot_commands", "collect_executables"),
-    "exports": Snapshot("snapshot_commands", "collect_launch_arguments"),
-    "json_keys": Snapshot("snapshot_outputs", "collect_json_keys"),
-    "json_keys_slow": Snapshot("snapshot_outputs", "collect_slow_json_keys", tested=False),
-    "trace_schema": Snapshot("snapshot_outputs", "collect_trace_schema"),
-    "decisions_engine": Snapshot("snapshot_decisions", "collect_engine"),
-    "decisions_executor": Snapshot("snapshot_decisions", "collect_executor"),
-    "decisions_simulated": Snapshot("snapshot_decisions", "collect_simulated"),
-    "decisions_scenarios": Snapshot("snapshot_decisions", "collect_scenarios", tested=False),
+    "parameters": "snapshot_nodes.collect_parameters",
+    "interfaces": "snapshot_nodes.collect_interfaces",
+    "help": "snapshot_commands.collect_help",
+    "help_benchmarks": "snapshot_commands.collect_benchmark_help",
+    "executables": "snapshot_commands.collect_executables",
+    "exports": "snapshot_commands.collect_launch_arguments",
+    "json_keys": "snapshot_outputs.collect_json_keys",
+    "json_keys_slow": "snapshot_outputs.collect_slow_json_keys",
+    "trace_schema": "snapshot_outputs.collect_trace_schema",
+    "decisions_engine": "snapshot_decisions.collect_engine",
+    "decisions_executor": "snapshot_decisions.collect_executor",
+    "decisions_simulated": "snapshot_decisions.collect_simulated",
+    "decisions_scenarios": "snapshot_decisions.collect_scenarios",
 }
+"""By name, the function of this folder that returns the lines: a value for each key."""
+
+UNTESTED = ("json_keys_slow", "decisions_scenarios")
+"""Snapshots that take too long for the tests."""
+
+
+def collect(name: str) -> str:
+    """Collect the text of a snapshot from the present package."""
+    module, _, function = SNAPSHOTS[name].partition(".")
+    return render(getattr(import_module(module), function)())
 
 
 def render(lines: Lines) -> str:
-    """Lines ``key: value``, sorted; the lines of a text are kept together below their key."""
+    """Format sorted lines ``key: value``; the lines of a text stay together below their key."""
     shown: list[str] = []
     for key in sorted(lines):
         value = lines[key]
@@ -84,12 +70,12 @@ def render(lines: Lines) -> str:
 
 
 def snapshot_file(name: str) -> Path:
-    """Where a snapshot is kept."""
+    """Path of a snapshot."""
     return FOLDER / f"{name}.txt"
 
 
 def compare(name: str, text: str) -> str:
-    """A unified diff from what is kept to the text; empty where they are equal."""
+    """Make a unified diff from the stored file to the text; empty if they are equal."""
     file = snapshot_file(name)
     kept = file.read_text(encoding="utf-8") if file.is_file() else ""
     diff = difflib.unified_diff(
@@ -99,9 +85,9 @@ def compare(name: str, text: str) -> str:
 
 
 def prepare(folder: Path) -> None:
-    """Set what rclpy and the package read from the environment; before they are imported.
+    """Set the environment variables of rclpy and the package, before they are imported.
 
-    The tests have the same from their conftest.py.
+    The tests set the same in their conftest.py.
     """
     os.environ["ROS_DOMAIN_ID"] = str(1 + os.getpid() % 100)
     os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"
@@ -113,7 +99,7 @@ def prepare(folder: Path) -> None:
         paths = os.environ.get("AMENT_PREFIX_PATH", "").split(os.pathsep)
         if sys.prefix not in paths:
             os.environ["AMENT_PREFIX_PATH"] = os.pathsep.join(filter(None, [sys.prefix, *paths]))
-    # Of this checkout, wherever an installed package is.
+    # From this checkout, even if the package is installed.
     sys.path[:0] = [str(ROOT), str(ROOT / "tools"), str(ROOT / "test" / "support")]
 
 
@@ -123,15 +109,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="default: all")
-    parser.add_argument("--write", action="store_true", help="write what is there now")
-    parser.add_argument("--list", action="store_true", help="name the snapshots, and end")
+    parser.add_argument("--write", action="store_true", help="write the present state")
+    parser.add_argument("--list", action="store_true", help="list the snapshots, and exit")
     args = parser.parse_args(arguments)
     unknown = [name for name in args.names if name not in SNAPSHOTS]
     if unknown:
         parser.error(f"there is no {', '.join(unknown)}, but {', '.join(SNAPSHOTS)}")
     if args.list:
-        for name, snapshot in SNAPSHOTS.items():
-            print(name if snapshot.tested else f"{name} (not among the tests)")
+        for name in SNAPSHOTS:
+            print(f"{name} (not among the tests)" if name in UNTESTED else name)
         return 0
     logging.disable(logging.CRITICAL)
     different = []
@@ -139,7 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prepare(Path(folder))
         for name in args.names or SNAPSHOTS:
             begin_s = time.monotonic()
-            text = SNAPSHOTS[name].collect()
+            text = collect(name)
             took = f"{time.monotonic() - begin_s:.1f} s"
             diff = compare(name, text)
             if diff:

@@ -3,9 +3,9 @@
 
 Renders a cache of scenes, then trains both networks side by side, each on half of the
 cores, and writes ``builtin_detector.safetensors`` and ``builtin_segmenter.safetensors``.
-On 2 cores with AVX-512 bf16 the whole takes about 35 minutes; a run that was stopped goes
-on from its last checkpoint when it is started again with the same options. The result is
-fixed by the seed, the options and the machine's arithmetic.
+On 2 cores with AVX-512 bf16 it takes about 35 minutes; an interrupted run continues from
+its last checkpoint when it is started again with the same options. The result is
+determined by the seed, the options and the machine's arithmetic.
 
     python tools/train_builtin.py [--only detector|segmenter] [--seed N] [--steps N]
 
@@ -85,12 +85,14 @@ class Cache:
 
 def open_cache(folder: Path, count: int, mode: str) -> Cache:
     """Map the files of a cache of `count` scenes."""
+
+    def map_file(name: str, kind: type[Any], *shape: int) -> Any:
+        return np.lib.format.open_memmap(folder / f"{name}.npy", mode, kind, (count, *shape))
+
     return Cache(
-        np.lib.format.open_memmap(
-            folder / "images.npy", mode, np.uint8, (count, HEIGHT, WIDTH, 3)
-        ),
-        np.lib.format.open_memmap(folder / "masks.npy", mode, np.uint8, (count, HEIGHT, WIDTH)),
-        np.lib.format.open_memmap(folder / "boxes.npy", mode, np.float32, (count, MOST_BOXES, 5)),
+        map_file("images", np.uint8, HEIGHT, WIDTH, 3),
+        map_file("masks", np.uint8, HEIGHT, WIDTH),
+        map_file("boxes", np.float32, MOST_BOXES, 5),
     )
 
 
@@ -112,7 +114,7 @@ def fill_cache(folder: Path, count: int, seed: int, part: int, parts: int) -> No
 
 
 def make_cache(work: Path, count: int, seed: int, cores: int) -> Path:
-    """Render the scenes unless the folder already holds them; return the folder."""
+    """Render the scenes unless the folder already has them; return the folder."""
     folder = work / f"scenes-v{CACHE_VERSION}-{seed}-{count}"
     done = folder / "complete"
     if done.exists():
@@ -186,7 +188,7 @@ def detector_targets(
     """Return heat [B, N, C], box targets [B, N, 4] and their weights [B, N].
 
     Each object is a Gaussian about its centre, scaled with its size; its box is learnt on the
-    cells where the Gaussian is above 0.4. Where objects share a cell the smaller one has it.
+    cells where the Gaussian is above 0.4. If objects share a cell, the smaller one gets it.
     """
     rows, columns = HEIGHT // STRIDE, WIDTH // STRIDE
     heat = np.zeros((len(boxes), classes, rows, columns), np.float32)
@@ -254,8 +256,8 @@ def segmenter_loss(
 ) -> torch.Tensor:
     """Return weighted cross-entropy plus the soft Dice loss over the batch.
 
-    Each step looks at one pixel of every 2x2 block, another one each time: on the CPU the
-    softmax of all pixels would cost more than the network.
+    Each step uses one pixel of every 2x2 block, another one each time: on the CPU the softmax
+    of all pixels would cost more than the network.
     """
     with torch.autocast("cpu", torch.bfloat16):
         logits = network(images)
@@ -283,7 +285,7 @@ def say(text: str) -> None:
 
 
 class Training:
-    """One network with all that changes while it is trained; see the options of the command."""
+    """State of the training of one network; see the options of the command."""
 
     def __init__(
         self, name: builtin.BuiltinName, cache: Cache, seed: int, steps: int, batch: int
@@ -305,7 +307,7 @@ class Training:
         self.average = torch.optim.swa_utils.AveragedModel(
             self.network, multi_avg_fn=average, use_buffers=True
         )
-        # Rare classes weigh more, but far from as much as they are rare.
+        # Rare classes weigh more, but far less than in proportion to their rarity.
         pixels = np.bincount(np.asarray(cache.masks[:500]).ravel(), minlength=IGNORE + 1)
         shares = np.maximum(1, pixels[: len(builtin.SEGMENTER_CLASSES)]) / pixels[:IGNORE].sum()
         weights = torch.tensor(shares**-0.35, dtype=torch.float32)
@@ -319,8 +321,8 @@ class Training:
     def step(self) -> float:
         """Do one step and return its loss.
 
-        Everything random depends on the seed and the step's number alone, so that a run that
-        was resumed sees the same batches.
+        All random choices depend on the seed and the step's number alone, so that a resumed
+        run uses the same batches.
         """
         rng = np.random.default_rng([self.seed, self.done])
         scenes = len(self.cache.images)
@@ -343,26 +345,22 @@ class Training:
         return float(loss.detach())
 
     def save(self, path: Path) -> None:
-        """Write all state; a stop in the middle leaves the former file whole."""
-        state = {
-            "done": self.done,
-            "network": self.network.state_dict(),
-            "average": self.average.state_dict(),
-            "optimiser": self.optimiser.state_dict(),
-            "schedule": self.schedule.state_dict(),
-        }
+        """Write all state; an interruption leaves the previous file intact."""
         half = path.with_suffix(".part")
-        torch.save(state, half)
+        state = {name: part.state_dict() for name, part in self._parts().items()}
+        torch.save({"done": self.done, **state}, half)
         half.replace(path)
 
     def restore(self, path: Path) -> None:
         """Read the state that `save` wrote."""
         state = torch.load(path, weights_only=True)
-        self.network.load_state_dict(state["network"])
-        self.average.load_state_dict(state["average"])
-        self.optimiser.load_state_dict(state["optimiser"])
-        self.schedule.load_state_dict(state["schedule"])
+        for name, part in self._parts().items():
+            part.load_state_dict(state[name])
         self.done = state["done"]
+
+    def _parts(self) -> dict[str, Any]:
+        names = ("network", "average", "optimiser", "schedule")
+        return {name: getattr(self, name) for name in names}
 
 
 def train(
@@ -418,7 +416,7 @@ def main(argv: list[str] | None = None) -> int:
     """Render the scenes, train, write the weights; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--only", choices=builtin.NAMES, help="train this network alone")
-    parser.add_argument("--seed", type=int, default=0, help="fixes scenes, weights and order")
+    parser.add_argument("--seed", type=int, default=0, help="seed of scenes, weights and order")
     parser.add_argument("--scenes", type=int, default=10_000, help="scenes to render")
     parser.add_argument("--steps", type=int, help=f"training steps, by default {STEPS}")
     parser.add_argument("--batch", type=int, default=16, help="scenes in a step")

@@ -4,18 +4,17 @@ All runs of a model take turns, round by round, in one process with as many thre
 of the network alone, without preprocessing and decoding. The error is the largest deviation from
 torch eager relative to the largest value of that output; agreement is mAP@0.5, mIoU or top-1
 against torch's results on the same frames, and the only measure for lists of boxes.
-``torch-eager`` is what one writes first: fp32, torch's own settings; the other rows are this
+``torch-eager`` is the obvious first version: fp32, torch's own settings; the other rows are this
 package's back ends. Networks of torchvision have random weights (see `make_plausible`), the
 others trained ones.
 
-Passes when for every model the fastest back end takes at most half the time of torch eager and at
-most half that of OpenCV DNN, where its result is right, and stages cost torch-fp32 2 % at most.
+Passes if for every model the fastest back end takes at most half the time of torch eager and at
+most half that of OpenCV DNN, if its result is correct, and stages cost torch-fp32 at most 2 %.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -32,11 +31,11 @@ from benchmarks.harness.networks import (
     Chain,
     EagerRunner,
     Lineup,
-    Shown,
     describe_model,
+    load_plausible,
     report_models,
 )
-from benchmarks.harness.options import BESIDE, DATA, VIDEO, YOLOX, Options, echo
+from benchmarks.harness.options import BESIDE, CORES, DATA, VIDEO, YOLOX, Options, echo
 from benchmarks.harness.processes import busy_cores
 from benchmarks.harness.tables import Report, say, say_verdict
 from benchmarks.harness.timing import Times, quantile_ms
@@ -45,10 +44,9 @@ from jetson_dnn_rt.backends.registry import create_runner
 from jetson_dnn_rt.errors import JetsonDnnRtError, ModelError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.model import Model, Part
-from jetson_dnn_rt.models.sources.registry import load_model
 from jetson_dnn_rt.variants.library.library import Library
 from jetson_dnn_rt.variants.measuring.sample_frames import open_frames, prepare_inputs
-from jetson_dnn_rt.variants.running.network import Network, Piece
+from jetson_dnn_rt.variants.network import Network
 from jetson_dnn_rt.variants.spec import FULL
 
 MODELS = {
@@ -74,21 +72,20 @@ _WRONG = "its result is not that of the other back ends"
 
 
 def add_arguments(add: Options) -> None:
-    """Options of the benchmark."""
+    """Add the options of the benchmark."""
     add("--models", list(MODELS), "default: all", choices=MODELS)
     add("--backends", list(BACKENDS), f"default: all; {REFERENCE} always runs", choices=BACKENDS)
-    add("--threads", len(os.sched_getaffinity(0)), "of one run (default: all cores)", least=1)
+    add("--threads", CORES, "of one run (default: all cores)", least=1)
     add("--stages", STAGES, "into which the networks are cut; 1: only whole", least=1)
-    add("--busy", 0, "programs that compute without end beside the measurement", least=0)
+    add("--busy", 0, "busy programs beside the measurement", least=0)
     add("--data", DATA, f"folder with {VIDEO} and {YOLOX} ({BESIDE})", metavar="DIR")
     add("--seconds", None, "of measuring for one model (default 30)", kind=float, above=0)
     add("--quick", False, "2 s for one model, fewer frames")
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    """Measure all models; one that cannot be loaded is left out and says why."""
-    seconds = args.seconds or (2.0 if args.quick else 30.0)
-    backends = [name for name in BACKENDS if name == REFERENCE or name in args.backends]
+    """Measure all models; one that cannot be loaded is left out, with the reason."""
+    args.seconds = args.seconds or (2.0 if args.quick else 30.0)
     models: dict[str, dict[str, Any]] = {}
     with busy_cores(args.busy):
         for name in args.models:
@@ -97,11 +94,9 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
                 model, frames = load(name, args.data)
             except JetsonDnnRtError as error:
                 models[name] = {"skipped": str(error)}
-                continue
-            shown = frames[:_QUICK_FRAMES] if args.quick else frames
-            models[name] = measure_model(
-                model, shown, backends, args.threads, args.stages, seconds
-            )
+            else:
+                shown = frames[:_QUICK_FRAMES] if args.quick else frames
+                models[name] = measure_model(model, shown, args)
     return {
         "models": models,
         **echo(args, "threads busy"),
@@ -115,54 +110,45 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def load(name: str, data: Path) -> tuple[Model, list[Frame]]:
-    """Load a model of `MODELS`, and frames that it is shown.
+    """Load a model of `MODELS`, and frames for it.
 
     `JetsonDnnRtError` when the model cannot be loaded here.
     """
     source = MODELS[name]
     if source == f"onnx:{YOLOX}":
         if not (data / YOLOX).is_file():
-            raise ModelError(f"{data / YOLOX} is not there: give --data")
+            raise ModelError(f"{data / YOLOX} is not there; fix: give --data")
         source = f"onnx:{data / YOLOX}"
     road = (data / VIDEO).is_file() and not source.startswith("builtin:")
     frames = list(open_frames(f"video:{data / VIDEO}" if road else "synthetic", _FRAMES))
-    model = load_model(source, weights="none")
-    if source.startswith("torchvision:"):
-        from benchmarks.harness.numerics import make_plausible
-
-        model = make_plausible(model, prepare_inputs(model, frames[:4]))
-    return model, frames
+    return load_plausible(source, frames), frames
 
 
 def measure_model(
-    model: Model,
-    frames: Sequence[Frame],
-    backends: Sequence[str],
-    threads: int,
-    stages: int,
-    seconds: float,
+    model: Model, frames: Sequence[Frame], args: argparse.Namespace
 ) -> dict[str, Any]:
-    """Measure one model on the back ends; the first is the reference."""
+    """Measure one model on the back ends; plain torch is the reference."""
+    backends = [name for name in BACKENDS if name == REFERENCE or name in args.backends]
     images = prepare_inputs(model, frames)
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         # Exported stages are shared by the back ends that read ONNX.
-        network = Network(model, stages, Library(Path(folder)))
+        network = Network(model, args.stages, Library(Path(folder)))
         lineup = Lineup(model, frames, stack)
         for name in backends:
             if name == OPENCV:
-                add_opencv(lineup, network, threads, images)
+                add_opencv(lineup, network, args.threads, images)
                 continue
-            make = partial(make_runner, name, threads)
+            make = partial(make_runner, name, args.threads)
             lineup.add(name, partial(Chain, network.pieces(FULL, 1), make))
             if network.stages > 1 and name != REFERENCE:
                 lineup.add(f"{name} staged", partial(Chain, network.pieces(FULL), make))
-        times = lineup.measure(images[0], budget_s=seconds, least=3)
+        times = lineup.measure(images[0], budget_s=args.seconds, least=3)
         return _summarize(model, network.stages, backends, times, lineup)
 
 
 def make_runner(name: str, threads: int, part: Part) -> Runner:
-    """A runner of one of `BACKENDS` but OpenCV."""
+    """Make a runner of one of `BACKENDS` except OpenCV."""
     if name == REFERENCE:
         return EagerRunner(part, threads)
     backend, precision = name.split("-")
@@ -172,14 +158,22 @@ def make_runner(name: str, threads: int, part: Part) -> Runner:
 def add_opencv(
     lineup: Lineup, network: Network, threads: int, images: Sequence[npt.NDArray[np.float32]]
 ) -> None:
-    """OpenCV's faster engine, of those whose outputs are those of ONNX Runtime."""
+    """Add OpenCV's fastest engine with the same outputs as ONNX Runtime."""
     (piece,) = network.pieces(FULL, 1)
     reference = "onnxruntime-fp32" if "onnxruntime-fp32" in lineup.shown else REFERENCE
     expected = lineup.shown[reference]
     medians: dict[str, float] = {}
-    for engine in list_engines():
-        key = f"{OPENCV} {engine}"
-        lineup.add(key, partial(_open_opencv, piece, engine, threads, images, expected))
+    chains: dict[str, Chain] = {}
+    keys = {engine: f"{OPENCV} {engine}" for engine in list_engines()}
+
+    def open_engine(engine: str) -> Chain:
+        outputs = check_engine(piece.part, engine, threads, images)
+        if fault := replace(expected, outputs=outputs).find_fault(expected):
+            raise ModelError(f"{_WRONG}: {fault}")
+        return Chain([piece], partial(OpenCvRunner, engine=engine, threads=threads))
+
+    for engine, key in keys.items():
+        lineup.add(key, partial(open_engine, engine))
         if key not in lineup.chains:
             continue
         if fault := lineup.shown[key].find_fault(expected):
@@ -187,30 +181,14 @@ def add_opencv(
         else:
             times = lineup.measure(images[0], [key], budget_s=0.0, least=3)
             medians[engine] = quantile_ms(times[key], 0.5)
-    chains = {engine: lineup.chains.pop(f"{OPENCV} {engine}", None) for engine in list_engines()}
+        chains[engine] = lineup.chains.pop(key)
     if not medians:
-        reasons = [lineup.notes[f"{OPENCV} {engine}"] for engine in list_engines()]
+        reasons = [lineup.notes[key] for key in keys.values()]
         lineup.notes[OPENCV] = "; ".join(dict.fromkeys(reasons))
         return
     best = min(medians, key=medians.__getitem__)
-    chain = chains[best]
-    assert chain is not None
-    lineup.chains[OPENCV], lineup.shown[OPENCV] = chain, lineup.shown[f"{OPENCV} {best}"]
+    lineup.chains[OPENCV], lineup.shown[OPENCV] = chains[best], lineup.shown[keys[best]]
     lineup.notes[OPENCV] = f"engine {best}" if best else ""
-
-
-def _open_opencv(
-    piece: Piece,
-    engine: str,
-    threads: int,
-    images: Sequence[npt.NDArray[np.float32]],
-    expected: Shown,
-) -> Chain:
-    outputs = check_engine(piece.part, engine, threads, images)
-    fault = replace(expected, outputs=outputs).find_fault(expected)
-    if fault:
-        raise ModelError(f"{_WRONG}: {fault}")
-    return Chain([piece], partial(OpenCvRunner, engine=engine, threads=threads))
 
 
 def _summarize(
@@ -249,7 +227,7 @@ def _summarize(
 
 
 def report(result: Mapping[str, Any]) -> Report:
-    """A table for each model."""
+    """Make a table for each model."""
     busy = f", {result['busy']} programs beside" if result["busy"] else ""
     return [
         *report_models(
@@ -270,5 +248,5 @@ def report(result: Mapping[str, Any]) -> Report:
 
 
 def join_notes(row: Mapping[str, Any]) -> str:
-    """The notes of a row and of its stages."""
+    """Join the notes of a row and of its stages."""
     return "; ".join(filter(None, (row["note"], row.get("staged", {}).get("note", ""))))

@@ -14,7 +14,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from jetson_dnn_rt.backends.base import Array, HostArrays, HostInputs, Runner
+from jetson_dnn_rt.backends.base import Array, HostArrays, HostRunner
 from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.models.model import Part
 from jetson_dnn_rt.safety.children import CHILD_FOLDER, child_environment, python_command
@@ -23,12 +23,12 @@ _MODEL, _INPUTS, _OUTPUTS = "model.onnx", "inputs.npy", "outputs.npz"
 
 
 def list_engines() -> dict[str, int]:
-    """OpenCV 5's own two engines by name; one of no name before."""
+    """List OpenCV 5's own two engines by name; one without a name before OpenCV 5."""
     found = {name: getattr(cv2.dnn, f"ENGINE_{name.upper()}", None) for name in ("classic", "new")}
     return {name: value for name, value in found.items() if value is not None} or {"": 0}
 
 
-class OpenCvRunner(Runner):
+class OpenCvRunner(HostRunner):
     """``cv2.dnn`` on the CPU; `ModelError` when it cannot read the part.
 
     The number of threads is a setting of the whole process in OpenCV: the runner created last
@@ -46,19 +46,17 @@ class OpenCvRunner(Runner):
             self._names = _order_outputs(part.onnx_model(), self._net)
         except cv2.error as error:
             raise ModelError(f"{part.name} cannot be read by cv2.dnn: {_first(error)}") from error
-        self._inputs = HostInputs(part.input_shapes)
         super().__init__(part)
 
     def _run(self, values: list[Array]) -> tuple[Array, ...]:
-        for _, array in self._inputs.place(values):
-            self._array = array
         try:
-            self._net.setInput(self._array)
+            self._net.setInput(self._place(0, values[0]))
             return tuple(self._net.forward(self._names))
         except cv2.error as error:
             raise ModelError(f"{self.name} cannot be run by cv2.dnn: {_first(error)}") from error
 
     def _close(self) -> None:
+        super()._close()
         self._net = None
 
 
@@ -67,10 +65,10 @@ def check_engine(
 ) -> list[HostArrays]:
     """Run a network once on each image in a process of its own; the outputs of each.
 
-    OpenCV crashes on some networks, and on others it reads memory that nothing was written to, so
-    that its result is right or wrong by chance. There, such memory is filled with garbage.
+    OpenCV crashes on some networks, and on others it reads uninitialised memory, so that its
+    result is correct only by chance. In this process, such memory is filled with garbage.
 
-    `ModelError` when it cannot be read or run, or the process dies.
+    `ModelError` when the network cannot be read or run, or the process dies.
     """
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, _MODEL).write_bytes(part.onnx_model())
@@ -121,7 +119,7 @@ def _read(data: bytes, engine: str) -> Any:
 
 
 def _order_outputs(data: bytes, net: Any) -> list[str]:
-    """The outputs in the order of the ONNX file, which OpenCV does not keep."""
+    """Sort the outputs into the order of the ONNX file, which OpenCV does not keep."""
     import onnx
 
     wanted = [output.name for output in onnx.load_model_from_string(data).graph.output]
@@ -130,7 +128,7 @@ def _order_outputs(data: bytes, net: Any) -> list[str]:
 
 
 def _first(error: cv2.error) -> str:
-    """What OpenCV says, without its version and the place in its source."""
+    """Message of OpenCV, without its version and the place in its source."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (lines or ["no reason given"])[0].split("error: ")[-1][:160]
 

@@ -1,1 +1,1 @@
-"""What all benchmarks share: options, machine, rounds in turn, tables, processes, tasks."""
+"""Harness of all benchmarks: options, machine, rounds in turn, tables, processes, tasks."""

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 
 from benchmarks.harness.options import Options
-from benchmarks.harness.tables import to_text
+from benchmarks.harness.tables import to_text, write
 from jetson_dnn_rt.cli.environment import prepare_environment
 from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError
 from jetson_dnn_rt.platforms.machine import describe_machine
@@ -30,24 +30,24 @@ BENCHMARKS = {
     "batching": "one model on several cameras: batches against the same frames one by one",
     "backends": "the same networks on every back end, whole and in stages, and on OpenCV DNN",
     "coordinate": "two networks and a background load that comes and goes: policies in turn",
-    "dashcam": "a real drive through YOLOX and the segmenter: frames met, boxes as they should be",
-    "decide": "what a decision of each policy costs, over all clock configurations",
+    "dashcam": "a real drive through YOLOX and the segmenter: frames met, boxes correct",
+    "decide": "cost of a decision of each policy, over all clock configurations",
     "evt": "bounds of the worst case against laws whose quantiles are known",
     "export_c": "exported C sources against the same kernels under TVM's runtime, in turn",
     "fidelity": "a recorded run against its replay in the simulator: misses and p99",
-    "gpu": "torch as it comes, CUDA graphs and TensorRT, whole and in stages, on a CUDA GPU",
+    "gpu": "plain torch, CUDA graphs and TensorRT, whole and in stages, on a CUDA GPU",
     "multi_dnn": "many DNNs at once: processes, the paper's queue, ours; as one table",
-    "overhead": "what the package adds to a frame, composed and between processes",
+    "overhead": "overhead of the package on a frame, composed and between processes",
     "paper000": "ResNet, GoogLeNet, DeepLabv3, YOLO and ours: best, worst, tail, layers",
-    "paper003": "TVM as it comes, with AMP, tuned, both; beside the other back ends and the paper",
+    "paper003": "TVM by default, with AMP, tuned, both; beside the other back ends and the paper",
     "policies": "all policies on simulated boards: misses, accuracy, energy, and the bars",
     "recovery": "the built-in models at half of their operations: plain, data-aware, recovered",
     "replay": "a long bag through evaluate: no frame lost, real time against simulated",
     "scale": "1 to 16 tasks: what scheduling costs a stage, and whether the met frames collapse",
-    "switching": "what a change of variant between two stages of a frame costs",
+    "switching": "cost of a change of variant between two stages of a frame",
     "overload": "against the usual rclpy node, with 1.5 to 3 times the work the machine can do",
     "threads": "every split of the cores, tried and played in turn: whether `auto` takes the best",
-    "trace": "what the trace adds to a job, with and without in turn",
+    "trace": "overhead of the trace on a job, with and without in turn",
     "tucker": "decomposed networks: reductions met, error against one equal ratio, time",
     "zero_copy": "from message to first layer: bytes copied, time, share of the frame",
 }
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run_benchmark(given: Sequence[str]) -> int:
-    """Run a benchmark, print its table or JSON, write the JSON where asked."""
+    """Run a benchmark, print its table or JSON, and write the JSON if requested."""
     if not given or given[0] in ("-h", "--help"):
         for name, summary in BENCHMARKS.items():
             print(f"{name.replace('_', '-'):10s} {summary}")
@@ -88,8 +88,7 @@ def run_benchmark(given: Sequence[str]) -> int:
     machine = {**describe_machine(), "command": command}
     result = {"benchmark": name, **module.run(args), "command": command, "machine": machine}
     if args.output is not None:
-        args.output.parent.mkdir(parents=True, exist_ok=True)
-        args.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        write(result, args.output)
     print(json.dumps(result) if args.json else to_text(module.report(result)))
     return 1 if result["passed"] is False else 0
 
@@ -103,7 +102,7 @@ def load(name: str) -> ModuleType:
 
 
 def parse(module: ModuleType, options: Sequence[str], name: str = "") -> argparse.Namespace:
-    """Read the options of a benchmark, and those of all."""
+    """Parse the options of a benchmark, and those that all benchmarks have."""
     parser = argparse.ArgumentParser(
         prog=f"python -m benchmarks {name}",
         description=module.__doc__,

@@ -1,4 +1,4 @@
-"""Networks on runners, alone: their times are those of inference, nothing schedules them."""
+"""Networks on runners, alone: their times are those of inference, without scheduling."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from benchmarks.harness.numerics import find_error
+from benchmarks.harness.numerics import find_error, make_plausible
 from benchmarks.harness.tables import Report, Table, tabulate
 from benchmarks.harness.timing import Times, find_overhead_percent, measure_rounds, quantile_ms
 from jetson_dnn_rt.backends.base import Array, HostArrays, Runner
@@ -22,19 +22,21 @@ from jetson_dnn_rt.errors import JetsonDnnRtError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.model import Model, Part
+from jetson_dnn_rt.models.sources.registry import load_model
 from jetson_dnn_rt.results import Result
 from jetson_dnn_rt.tasks import Work
 from jetson_dnn_rt.variants.measuring.agreement import compare
+from jetson_dnn_rt.variants.measuring.sample_frames import prepare_inputs
+from jetson_dnn_rt.variants.network import IMAGE, Piece, run_piece
 from jetson_dnn_rt.variants.running.frame_processor import OUTPUTS, FrameProcessor
-from jetson_dnn_rt.variants.running.network import IMAGE, Piece, run_piece
 
-# Detectors with random weights are sure of nothing: their boxes are looked at nevertheless.
+# Detectors with random weights are never confident: their boxes are compared nevertheless.
 _SETTINGS = DecoderSettings(confidence=0.05, nms_iou=0.5, max_detections=100)
 _ROUNDING = 1e-3
 
 
 class Chain:
-    """The pieces of a network on runners, one after the other."""
+    """Pieces of a network on runners, one after the other."""
 
     def __init__(self, pieces: Sequence[Piece], make_runner: Callable[[Part], Runner]) -> None:
         self._steps: list[tuple[Piece, Runner]] = []
@@ -46,7 +48,7 @@ class Chain:
             raise
 
     def run(self, image: npt.NDArray[np.float32]) -> HostArrays:
-        """Run the network on an input, [1, 3, H, W]; the runners own what is returned."""
+        """Run the network on an input, [1, 3, H, W]; the runners own the returned arrays."""
         values: dict[str, Any] = {IMAGE: image}
         for piece, runner in self._steps:
             given = run_piece(piece, runner, values)
@@ -61,7 +63,7 @@ class Chain:
 
 
 class EagerRunner(Runner):
-    """torch as one uses it first: fp32, kernel by kernel, torch's own settings.
+    """torch in its obvious first version: fp32, kernel by kernel, torch's own settings.
 
     `threads`, of a run on the CPU, is a setting of the whole process; 0 leaves it.
     """
@@ -82,7 +84,7 @@ class EagerRunner(Runner):
         return (outputs,) if isinstance(outputs, torch.Tensor) else tuple(outputs)
 
     def to_host(self, values: Sequence[Array]) -> HostArrays:
-        """Copy, which also waits for the device."""
+        """Copy outputs to the host, which also waits for the device."""
         return tuple(value.cpu().numpy() for value in values)
 
     def _close(self) -> None:
@@ -96,10 +98,10 @@ def time_parts(
     image: npt.NDArray[np.float32],
     **rounds: Any,
 ) -> dict[str, Times]:
-    """Times of networks in fp32 on a back end, in turn; `rounds` are those of `measure_rounds`."""
+    """Time networks in fp32 on a back end, in turn; `rounds` are those of `measure_rounds`."""
 
     def run_once(runner: Runner, buffer: npt.NDArray[np.float32]) -> object:
-        return runner.run([buffer])  # a list made anew, for a runner may empty it
+        return runner.run([buffer])  # a new list each time, since a runner may empty it
 
     runs: dict[str, Callable[[], object]] = {}
     with ExitStack() as stack:
@@ -114,9 +116,9 @@ def time_parts(
 
 @dataclass(frozen=True)
 class Shown:
-    """What a network made of the frames: outputs and results, frame by frame.
+    """Outputs and results of a network, frame by frame.
 
-    `listed` where its outputs are lists of boxes, whose order depends on rounding.
+    `listed` if its outputs are lists of boxes, whose order depends on rounding.
     """
 
     kind: str
@@ -142,17 +144,17 @@ class Shown:
         return shown
 
     def find_error(self, expected: Shown) -> float | None:
-        """The largest error of all frames, see `find_error`; None for lists."""
+        """Find the largest error of all frames, see `find_error`; None for lists."""
         if self.listed:
             return None
         return max(map(find_error, self.outputs, expected.outputs))
 
     def find_agreement(self, expected: Shown) -> float:
-        """mAP@0.5, mIoU or top-1 against other results, in [0, 1]."""
+        """Compute mAP@0.5, mIoU or top-1 against other results, in [0, 1]."""
         return compare(self.kind, expected.results, self.results, "full").value
 
     def find_fault(self, expected: Shown) -> str:
-        """Why these are not the same outputs but for rounding; empty where they are."""
+        """Describe a difference of the outputs beyond rounding; empty if there is none."""
         error = self.find_error(expected)
         if error is not None:
             return "" if error <= _ROUNDING else f"off by {error:.2g} of the largest value"
@@ -161,18 +163,10 @@ class Shown:
 
 
 class Lineup:
-    """Chains of one network under comparison; what cannot run has a note instead.
+    """Chains of one network under comparison, run on `frames`; a chain that fails has a note.
 
-    Parameters
-    ----------
-    model : Model
-        The network.
-    frames : sequence of Frame
-        Shown to each chain.
-    stack : ExitStack
-        Closes the chains.
-    caught : type of Exception
-        What leaves one chain out; everything else ends the benchmark.
+    `stack` closes the chains. An error that is `caught` leaves one chain out; any other one stops
+    the benchmark.
     """
 
     def __init__(
@@ -188,7 +182,7 @@ class Lineup:
         self.notes: dict[str, str] = {}
 
     def add(self, key: str, make: Callable[[], Chain]) -> None:
-        """Make a chain, and show it the frames."""
+        """Make a chain, and run it on the frames."""
         try:
             chain = make()
             self._stack.callback(chain.close)
@@ -200,11 +194,9 @@ class Lineup:
     def measure(
         self, image: npt.NDArray[np.float32], keys: Sequence[str] | None = None, **rounds: Any
     ) -> dict[str, Times]:
-        """Times of the chains in turn; `rounds` are the options of `measure_rounds`."""
-        chosen = self.chains if keys is None else keys
-        return measure_rounds(
-            {key: partial(self.chains[key].run, image) for key in chosen}, **rounds
-        )
+        """Time the chains in turn; `rounds` are the options of `measure_rounds`."""
+        runs = {key: partial(self.chains[key].run, image) for key in keys or self.chains}
+        return measure_rounds(runs, **rounds)
 
     def describe(
         self,
@@ -214,9 +206,9 @@ class Lineup:
         digits: int,
         find_more: Callable[[str], Mapping[str, object]] = lambda key: {},
     ) -> dict[str, Any]:
-        """Figures of a chain, and under ``staged`` those of the chain ``NAME staged``.
+        """Describe a chain by its figures, and under ``staged`` the chain ``NAME staged``.
 
-        `find_more` adds what a benchmark knows of a chain; one that did not run has its note.
+        `find_more` adds figures that a benchmark has of a chain; one that did not run has a note.
         """
 
         def find_figures(key: str) -> dict[str, Any]:
@@ -235,10 +227,20 @@ class Lineup:
         return row
 
 
+def load_plausible(
+    source: str, frames: Sequence[Frame], size: tuple[int, int] | None = None
+) -> Model:
+    """Load a model; one of torchvision gets random weights that compute like trained ones."""
+    model = load_model(source, weights="none", input_size=size)
+    if not source.startswith("torchvision:"):
+        return model
+    return make_plausible(model, prepare_inputs(model, frames[:4]))
+
+
 def report_models(
     models: Mapping[str, Mapping[str, Any]], describe: Callable[[Any], str], *columns: Any
 ) -> Report:
-    """For each network its name, input and what `describe` says of it, and a table of its rows."""
+    """Report each network: its name, input, the text of `describe`, and a table of its rows."""
     parts: list[str | Table] = []
     for name, found in models.items():
         if "skipped" in found:
@@ -250,7 +252,7 @@ def report_models(
 
 
 def describe_model(model: Model, stages: int, times: Mapping[str, Times]) -> dict[str, Any]:
-    """What stands above the rows of a network."""
+    """Describe the network and the measurement, above its rows."""
     return {
         "source": model.source.rsplit("/", 1)[-1],
         "input": list(model.input_shape),
@@ -260,7 +262,7 @@ def describe_model(model: Model, stages: int, times: Mapping[str, Times]) -> dic
 
 
 def describe_error(error: Exception) -> str:
-    """One line of an error; of a class that is not ours with its name before it."""
+    """Describe an error in one line, with the name of its class if it is not ours."""
     if isinstance(error, JetsonDnnRtError):
         return str(error)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -268,7 +270,7 @@ def describe_error(error: Exception) -> str:
 
 
 def report_figures(times: Times, shown: Shown, expected: Shown, digits: int) -> dict[str, object]:
-    """Median and p99 of a chain, and how far its results are from the expected ones."""
+    """Report median and p99 of a chain, and the error of its results."""
     error = shown.find_error(expected)
     return {
         "p50_ms": round(quantile_ms(times, 0.5), digits),

@@ -1,7 +1,7 @@
 """Numbers that networks compute: weights as if they were trained, and errors of outputs.
 
-With torchvision's random weights activations die away within a few layers: all outputs are the
-same, every box passes the threshold of a detector, and agreement says nothing.
+With torchvision's random weights activations vanish within a few layers: all outputs are the
+same, every box passes the threshold of a detector, and agreement is meaningless.
 """
 
 from __future__ import annotations
@@ -73,9 +73,9 @@ def _shape_scores(module: OneStageModule, image: torch.Tensor) -> None:
 def find_error(
     outputs: Sequence[npt.NDArray[Any]], reference: Sequence[npt.NDArray[Any]]
 ) -> float:
-    """The largest difference relative to an output's largest value.
+    """Find the largest difference, relative to the output's largest value.
 
-    Infinite where shapes differ, or a value is not finite.
+    Infinite if shapes differ, or a value is not finite.
     """
     worst = 0.0
     for found, wanted in zip(outputs, reference, strict=True):

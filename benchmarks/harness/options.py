@@ -1,21 +1,23 @@
-"""Options of a benchmark: kind and range beside the default, which the help shows."""
+"""Options of a benchmark, with type, range and default; the help shows the default."""
 
 from __future__ import annotations
 
 import argparse
 import math
+import os
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
-"""A video and an ONNX file lie there, beside the checkout; they are not part of the project."""
+"""Folder beside the checkout with a video and an ONNX file, which are not part of the project."""
 BESIDE = "default: that of ../shared/data beside the checkout"
+CORES = len(os.sched_getaffinity(0))
 VIDEO, YOLOX = "video/dashcam_white_right.mp4", "models/yolox_nano.onnx"
 
 
 class Options:
-    """Adds options to a parser."""
+    """Adder of options to a parser."""
 
     def __init__(self, parser: Any) -> None:
         self._parser = parser
@@ -35,7 +37,7 @@ class Options:
         nargs: int | None = None,
         action: str = "store",
     ) -> None:
-        """Add one: a list as its default takes several values, False makes it a flag."""
+        """Add an option; a list as default means several values, False means a flag."""
         if default is False:
             self._parser.add_argument(name, action="store_true", help=help)
             return
@@ -60,7 +62,7 @@ class Options:
         )
 
     def one_of(self) -> Options:
-        """Options of which at most one may be given."""
+        """Add a group of options of which at most one may be given."""
         return Options(self._parser.add_mutually_exclusive_group())
 
 
@@ -71,7 +73,7 @@ def _show(value: Any) -> str:
 def _limit(
     kind: Callable[[str], Any], least: float | None, above: float | None, most: float
 ) -> Callable[[str], Any]:
-    """Read a value, and refuse it outside its range; NaN and infinity are outside of each."""
+    """Make a parser that refuses values outside the range; NaN and infinity are always refused."""
     if least is None and above is None and most == math.inf:
         return kind
 
@@ -91,12 +93,12 @@ def _limit(
 
 
 def echo(args: argparse.Namespace, names: str) -> dict[str, Any]:
-    """Some options by name, for the result."""
+    """Select some options by name, for the result."""
     return {name: getattr(args, name) for name in names.split()}
 
 
 def read_size(text: str) -> tuple[int, int]:
-    """Height and width of ``1280x720``."""
+    """Parse ``1280x720`` to height and width."""
     width, _, height = text.partition("x")
     if not (width.isdigit() and height.isdigit() and int(width) and int(height)):
         raise argparse.ArgumentTypeError(f"must be WIDTHxHEIGHT in pixels: {text!r}")
@@ -104,7 +106,7 @@ def read_size(text: str) -> tuple[int, int]:
 
 
 def read_names(text: str) -> list[str]:
-    """Names of ``a,b``, each once."""
+    """Parse ``a,b`` to names, each once."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
         raise argparse.ArgumentTypeError("needs at least one name")

@@ -1,4 +1,4 @@
-"""Processes of a benchmark: children that say when they are ready, commands, busy cores."""
+"""Processes of a benchmark: children that announce when they are ready, commands, busy cores."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Any
 
 from jetson_dnn_rt.errors import JetsonDnnRtError
@@ -30,7 +29,7 @@ while os.getppid() == parent:
         pass
     time.sleep(off_s)
 """
-"""Ends by itself when the benchmark is gone, however that ended."""
+"""Program that exits when the benchmark is gone, however that ended."""
 
 
 class BenchmarkError(JetsonDnnRtError):
@@ -38,7 +37,7 @@ class BenchmarkError(JetsonDnnRtError):
 
 
 def announce_ready() -> None:
-    """Tell the parent that frames are taken from now on."""
+    """Tell the parent that this process is ready for frames."""
     print(READY, flush=True)
 
 
@@ -49,14 +48,13 @@ def stop_on_term(stop: threading.Event) -> None:
 
 
 class Child:
-    """A process that prints ``ready`` on stdout: entered then, ended by SIGTERM at exit.
+    """Child process that prints ``ready`` on stdout; the context ends it by SIGTERM.
 
-    `BenchmarkError` when the process fails, or is not ready in time; what it wrote to stderr was
-    passed on.
+    `BenchmarkError` when the process fails, or is not ready in time; its stderr is passed on.
     """
 
     def __init__(self, command: Sequence[str]) -> None:
-        # What comes after the interpreter, -c and its text: the module and its arguments.
+        # Arguments after the interpreter, -c and its text: the module and its arguments.
         self.name = " ".join(command[3:] or command)[:80]
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._process = subprocess.Popen(
@@ -74,15 +72,10 @@ class Child:
             self._process.kill()
             self._process.wait()
             self._reader.join()
-            raise BenchmarkError(f"{self.name}: did not get ready (see its messages above)")
+            raise BenchmarkError(f"{self.name}: did not become ready (see its messages above)")
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self._process.terminate()
         try:
             code = self._process.wait(STOP_LIMIT_S)
@@ -96,7 +89,7 @@ class Child:
 
     @property
     def ended(self) -> bool:
-        """Whether the process is gone."""
+        """Whether the process has exited."""
         return self._process.poll() is not None
 
     def _read(self) -> None:
@@ -111,14 +104,14 @@ class Child:
 
 
 def make_command(*arguments: str) -> list[str]:
-    """``jetson-dnn-rt ARGUMENTS --json`` with this interpreter."""
+    """Make the command ``jetson-dnn-rt ARGUMENTS --json`` for this interpreter."""
     return python_command("jetson_dnn_rt.cli.main", *arguments, "--json")
 
 
 def run_command(*arguments: str, limit_s: float, codes: tuple[int, ...] = (0,)) -> dict[str, Any]:
-    """Run ``jetson-dnn-rt ARGUMENTS --json``; its messages go where ours go.
+    """Run ``jetson-dnn-rt ARGUMENTS --json``; its messages go to our stderr.
 
-    `BenchmarkError` when it ends with none of `codes`, or prints nothing.
+    `BenchmarkError` when it exits with a code not in `codes`, or prints nothing.
     """
     command = make_command(*arguments)
     done = subprocess.run(
@@ -130,7 +123,7 @@ def run_command(*arguments: str, limit_s: float, codes: tuple[int, ...] = (0,)) 
 def read_answer(
     command: Sequence[str], code: int, text: str, codes: tuple[int, ...]
 ) -> dict[str, Any]:
-    """The JSON of a command that ended."""
+    """Read the JSON of a finished command."""
     lines = text.splitlines()
     if code not in codes or not lines:
         raise BenchmarkError(f"{' '.join(command[3:])} ended with {code} (see above)")
@@ -140,7 +133,7 @@ def read_answer(
 
 @contextmanager
 def busy_cores(count: int, on_s: float = 1.0, off_s: float = 0.0) -> Iterator[tuple[int, ...]]:
-    """Processes that keep a core busy each, with pauses of `off_s`; gives their ids."""
+    """Run processes that keep one core each busy, with pauses of `off_s`; yields their ids."""
     command = code_command(_BUSY, str(os.getpid()), str(on_s), str(off_s))
     processes = [subprocess.Popen(command, start_new_session=True) for _ in range(count)]
     try:
@@ -152,41 +145,28 @@ def busy_cores(count: int, on_s: float = 1.0, off_s: float = 0.0) -> Iterator[tu
             process.wait()
 
 
-class Phases:
-    """Busy cores that come and go after a script, on a thread of its own."""
+@contextmanager
+def busy_phases(count: int, phases: Sequence[tuple[float, bool]]) -> Iterator[None]:
+    """Run busy cores that come and go by a script of seconds and whether the load is on.
 
-    def __init__(self, count: int) -> None:
-        self.count = count
-        self.pids: tuple[int, ...] = ()
-        self._thread = threading.Thread()
-        self._stop = threading.Event()
+    The script begins now; the exit of the context waits for its end, unless there is an error.
+    """
+    stop = threading.Event()
 
-    def __enter__(self) -> Phases:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.finish(now=True)
-
-    def play(self, phases: Sequence[tuple[float, bool]]) -> None:
-        """Play a script once, from now on: seconds, and whether the load is there."""
-        self.finish()
-        self._stop.clear()
-        self._thread = threading.Thread(target=self._play, args=(tuple(phases),), daemon=True)
-        self._thread.start()
-
-    def finish(self, *, now: bool = False) -> None:
-        """Wait for the script's end, or break it off; no process is left."""
-        if now:
-            self._stop.set()
-        if self._thread.ident is not None:
-            self._thread.join()
-
-    def _play(self, phases: tuple[tuple[float, bool], ...]) -> None:
+    def play() -> None:
         end_s = time.monotonic()
         for seconds, busy in phases:
             end_s += seconds
-            with busy_cores(self.count if busy else 0) as self.pids:
-                stopped = self._stop.wait(max(0.0, end_s - time.monotonic()))
-            self.pids = ()
-            if stopped:
-                return
+            with busy_cores(count if busy else 0):
+                if stop.wait(max(0.0, end_s - time.monotonic())):
+                    return
+
+    thread = threading.Thread(target=play, daemon=True)
+    thread.start()
+    try:
+        yield
+    except BaseException:
+        stop.set()
+        raise
+    finally:
+        thread.join()

@@ -1,4 +1,4 @@
-"""One FIFO queue of steps and worker threads: what schedulers are compared with."""
+"""One FIFO queue of steps and worker threads: the baseline for schedulers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 Step = Callable[[], object]
 Ended = Callable[[Exception | None], object]
-"""Called on a worker when a job ended, with its error."""
+"""Called on a worker when a job has ended, with its error."""
 
 
 @contextmanager
@@ -30,14 +30,9 @@ class FifoQueue:
 
     Every job that was begun runs to its end, however old it is; after each step its next one goes
     to the end of the queue. A task runs one job at a time, since its steps share their buffers:
-    jobs that come meanwhile wait, and of more than `depth` the oldest is dropped.
-
-    Parameters
-    ----------
-    workers, depth : int
-        Threads, and jobs that wait in each task; 10 is the depth of ROS 2's default profile.
-    around : callable
-        Makes what a worker works in; it gives what is called after each step, on that thread.
+    jobs that come meanwhile wait, and beyond `depth` the oldest is dropped; 10 is the depth of ROS
+    2's default profile. `around` makes the context of a worker thread, whose value is called after
+    each step, on that thread.
     """
 
     def __init__(
@@ -60,7 +55,7 @@ class FifoQueue:
             thread.start()
 
     def submit(self, task: str, steps: Iterable[Step], ended: Ended) -> None:
-        """Take a job of at least one step."""
+        """Submit a job of at least one step."""
         with self._condition:
             self._waiting[task].append(_Job(task, deque(steps), ended))
             if task not in self._busy:
@@ -68,7 +63,7 @@ class FifoQueue:
                 self._condition.notify()
 
     def stop(self) -> None:
-        """End the workers; jobs that are not done yet are lost."""
+        """Stop the workers; unfinished jobs are lost."""
         with self._condition:
             self._stopping = True
             self._condition.notify_all()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from jetson_dnn_rt.cli.text import Cell, format_cell, format_rows
@@ -12,7 +14,7 @@ from jetson_dnn_rt.cli.text import Cell, format_cell, format_rows
 
 @dataclass(frozen=True)
 class Table:
-    """Cells in columns; a line of text may stand above it."""
+    """Table of cells in columns, optionally with a line of text above it."""
 
     header: Sequence[str]
     rows: Sequence[Sequence[Cell]]
@@ -22,11 +24,11 @@ Report = Sequence[str | Table]
 
 
 def tabulate(rows: Iterable[Any], *columns: str | tuple[str, Any]) -> Table:
-    """A table of mappings.
+    """Make a table of mappings.
 
     A column is ``heading=path.to.key:format``, of which heading and format may be left out, or a
-    pair of a heading and what makes the cell of the row. A text may hold several, with commas
-    between them. A key that is missing, or None, is a dash.
+    pair of a heading and a function from a row to its cell. A text may have several columns,
+    separated by commas. A key that is missing, or None, is a dash.
     """
     pairs: list[tuple[str, Any]] = []
     for column in columns:
@@ -41,12 +43,12 @@ def tabulate(rows: Iterable[Any], *columns: str | tuple[str, Any]) -> Table:
 
 
 def flatten(rows: Mapping[str, Any], key: str = "name") -> list[dict[str, Any]]:
-    """Mappings by name as rows with the name in them."""
+    """Convert mappings by name to rows that include the name."""
     return [{key: name, **row} for name, row in rows.items()]
 
 
 def find(row: Any, path: str) -> Any:
-    """The value behind ``path.to.key``; None where there is none."""
+    """Find the value at ``path.to.key``; None if there is none."""
     for key in path.split("."):
         row = row.get(key) if isinstance(row, Mapping) else None
     return row
@@ -67,7 +69,7 @@ def say_verdict(passed: bool | None) -> str:
 
 
 def to_text(report: Report) -> str:
-    """For a terminal."""
+    """Format a report as text for a terminal."""
     return "\n\n".join(
         part if isinstance(part, str) else format_rows(part.header, part.rows)
         for part in report
@@ -76,7 +78,7 @@ def to_text(report: Report) -> str:
 
 
 def to_markdown(report: Report) -> str:
-    """For a page; the lines of a text become lines there too."""
+    """Format a report as Markdown; the lines of a text stay lines."""
     return "\n\n".join(_mark(part) for part in report if part)
 
 
@@ -86,6 +88,12 @@ def _mark(part: str | Table) -> str:
     lines = [part.header, ["---"] * len(part.header)]
     lines += [[format_cell(cell).replace("|", "\\|") for cell in row] for row in part.rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def write(result: Mapping[str, Any], path: Path) -> None:
+    """Write a result as JSON."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
 def say(text: str) -> None:

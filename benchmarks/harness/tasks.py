@@ -1,4 +1,4 @@
-"""Frames and tasks of a benchmark: sessions, and executors for what no session does."""
+"""Frames and tasks of a benchmark: sessions, and executors where a session does not fit."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ SIZE = (480, 640)
 _DRAIN_S = 30.0
 _FILES = 16
 
-# Overload is what many benchmarks are about: a warning each time would say nothing.
+# Many benchmarks overload the machine on purpose: a warning each time would be useless.
 _LOG = logging.getLogger("benchmarks.session")
 _LOG.setLevel(logging.ERROR)
 
 
 def draw_frames(count: int, size: tuple[int, int] = SIZE) -> list[Frame]:
-    """Held-out scenes of the built-in road as frames, height and width in pixels."""
+    """Draw held-out scenes of the built-in road as frames; height and width in pixels."""
     images = [random_scene(held_out_seed(index), size).image for index in range(count)]
     return [Frame(image, "bgr8", 0, index) for index, image in enumerate(images)]
 
 
 def write_frames(folder: Path) -> Path:
-    """A new folder with uncompressed images of a synthetic drive.
+    """Write uncompressed images of a synthetic drive into a new folder.
 
     A camera that reads them costs next to nothing: drawing is Python, and would compete for the
-    interpreter's lock with what is measured; a device or a video decoder does not.
+    interpreter's lock with the measured work; a device or a video decoder does not.
     """
     folder.mkdir()
     source = open_source(f"synthetic:{SIZE[1]}x{SIZE[0]}")
@@ -57,9 +57,9 @@ def write_frames(folder: Path) -> Path:
 
 
 def configure(name: str, model: str, variants: Sequence[str] = (), **values: Any) -> TaskConfig:
-    """A task of any kind, with random weights, without batches and without a library.
+    """Configure a task of any kind, with random weights, without batches and without a library.
 
-    `variants`: none = the package's default; `values` are further ones of `TaskConfig`.
+    `variants`: none = the package's default; `values` are further fields of `TaskConfig`.
     """
     own = {"kind": "", "weights": "none", "engine_cache": NO_CACHE, "batch": "off", **values}
     return TaskConfig(name, model=model, variants=tuple(variants), **own)
@@ -69,9 +69,9 @@ def configure(name: str, model: str, variants: Sequence[str] = (), **values: Any
 def open_session(
     configs: Sequence[TaskConfig], frames: Sequence[Frame] = (), threads: int = 1, **process: Any
 ) -> Iterator[Session]:
-    """A running session whose tasks are loaded and timed on the frames, and not active yet.
+    """Open a running session whose tasks are loaded and timed on the frames, but not yet active.
 
-    `process` are values of `ProcessConfig`.
+    `process` are fields of `ProcessConfig`.
 
     `ConfigurationError` when a variant of a task is left out.
     """
@@ -90,21 +90,21 @@ def load_task(
     threads: int = 1,
     **options: Any,
 ) -> Task:
-    """A task without a session, timed on the frames; `options` are those of `Task`."""
+    """Load a task without a session, timed on the frames; `options` are those of `Task`."""
     task = Task(config, threads=threads, clock=SteadyClock(), frames=frames, **options)
     stack.callback(task.close)
     return task
 
 
 def require_variants(task: Task) -> Task:
-    """The task; `ConfigurationError` when one of its variants is left out."""
+    """Return the task; `ConfigurationError` when one of its variants is left out."""
     for name, reason in task.left_out.items():
         raise ConfigurationError(f"--variant {name} is not loaded: {reason}")
     return task
 
 
 def find_cost_ns(task: Task) -> float:
-    """Median time of a frame in the first variant, alone."""
+    """Find the median time of a frame in the first variant, alone."""
     return float(np.median([sum(run) for run in task.warm_up_times_ns[task.default]]))
 
 
@@ -117,7 +117,7 @@ def add_task(
     variant: str = "",
     **parameters: Any,
 ) -> None:
-    """Give a task to an executor; `parameters` are those of `TaskConfig.for_engine`."""
+    """Add a task to an executor; `parameters` are those of `TaskConfig.for_engine`."""
     executor.add_task(
         task.config.for_engine(
             task.stage_names, task.variant_names, variant or task.default, **parameters
@@ -139,7 +139,7 @@ def running(executor: Executor) -> Iterator[Executor]:
 
 
 def tick(clock: Clock, period_ns: float, count: int) -> Iterator[tuple[int, int]]:
-    """Sleep until each of so many instants, the first is now: its number, and when it was due."""
+    """Sleep until each of `count` instants, the first is now; yield its number and due time."""
     begin_ns = clock.now_ns()
     for index in range(count):
         due_ns = begin_ns + round(index * period_ns)

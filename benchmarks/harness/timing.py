@@ -1,4 +1,4 @@
-"""Times of several things measured in turn, so that whatever else the machine does meets all."""
+"""Times of several candidates measured in turn, so that other load affects all alike."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+
+from benchmarks.harness.tables import say
 
 Times = npt.NDArray[np.int64]
 """Nanoseconds."""
@@ -30,8 +32,8 @@ def measure_rounds(
     """Run everything once per round, each round beginning with another.
 
     Rounds are begun until the budget is spent, from `least` to `most` of them, after `warm_up`
-    rounds that do not count. `before` is called before every single run, outside of its time.
-    Place i of all arrays belongs to round i.
+    rounds that do not count. `before` is called before every single run, outside its time. Index i
+    of all arrays is round i.
     """
     names = list(runs)
     taken: dict[str, list[int]] = {name: [] for name in names}
@@ -59,19 +61,27 @@ def measure_rounds(
 
 
 def rotate(items: Sequence[Item], number: int) -> list[Item]:
-    """The items from another one on in each round."""
+    """Rotate the items, so that each round begins with another one."""
     shift = number % max(1, len(items))
     return [*items[shift:], *items[:shift]]
 
 
 def alternate(items: Iterable[Item], number: int) -> list[Item]:
-    """The items, every other round the other way round."""
+    """Reverse the items in every other round."""
     return list(items)[:: -1 if number % 2 else 1]
+
+
+def take_turns(items: Iterable[Item], rounds: int, title: str) -> Iterator[Item]:
+    """Yield the items once per round, in `alternate` order; logs the end of each round."""
+    chosen = list(items)
+    for number in range(rounds):
+        yield from alternate(chosen, number)
+        say(f"{title}: round {number + 1} of {rounds}")
 
 
 @contextmanager
 def frozen_garbage() -> Iterator[None]:
-    """Collect now and nothing that is there later, as the executor does while it runs."""
+    """Collect garbage, and exempt what is left from later collections, as the executor does."""
     gc.collect()
     gc.freeze()
     try:
@@ -81,13 +91,13 @@ def frozen_garbage() -> Iterator[None]:
 
 
 def quantile_ms(times: Times, share: float) -> float:
-    """A time that `share` of the runs did not exceed, in ms; one that was measured."""
+    """Find the measured time that `share` of the runs did not exceed, in ms."""
     # numpy 1.21 (Ubuntu 22.04) has no np.quantile(..., method="higher").
     return float(np.sort(times)[math.ceil(share * (len(times) - 1))]) * 1e-6
 
 
 def find_overhead_percent(plain: Times, other: Times) -> float:
-    """How much longer the other one takes: the median over pairs of one round."""
+    """Find how much longer the other candidate takes: the median over pairs of one round."""
     return round(100.0 * (float(np.median(other / plain)) - 1.0), 2)
 
 
@@ -97,7 +107,7 @@ def find_quantiles(
     scale: float = 1.0,
     digits: int | None = None,
 ) -> dict[str, float]:
-    """Quantiles by name, ``p50 p99 max``, of values divided by `scale`; between two of them."""
+    """Find quantiles by name, ``p50 p99 max``, of values divided by `scale`; interpolated."""
     shares = {name: 100.0 if name == "max" else float(name[1:]) for name in names.split()}
     found = {name: float(np.percentile(values, share)) / scale for name, share in shares.items()}
     return found if digits is None else {n: round(value, digits) for n, value in found.items()}

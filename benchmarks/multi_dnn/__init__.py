@@ -1,1 +1,1 @@
-"""Many DNNs at once: processes, the queue of a paper, ours."""
+"""Many DNNs at once: processes, a paper's queue, and this package."""

@@ -1,7 +1,7 @@
 """Many DNNs at once, against a process for each: the comparison of a paper, as one command.
 
 "Multi-DNN Acceleration Techniques for Embedded Systems with Tucker Decomposition and
-Hidden-layer-based Parallel Processing" (JKICE 26(6), 2022), with two modes more:
+Hidden-layer-based Parallel Processing" (JKICE 26(6), 2022), with two additional modes:
 
     a  the original networks, each in a process of its own
     b  decomposed by Tucker, each in a process
@@ -9,17 +9,17 @@ Hidden-layer-based Parallel Processing" (JKICE 26(6), 2022), with two modes more
     d  the original ones in that queue
     e  this package: the variants that were measured fastest, CUDA graphs, the executor with EDF
 
-b against a is what Tucker brings, d against a what one process brings, c both, e what is here.
-One row for each network, in so many instances, and one for a mix of them. In each mode every
-instance has one frame in flight all the time; a time goes from the input on the host to the
+b against a is the gain by Tucker, d against a the gain by one process, c by both, e by this
+package. One row for each network, in several instances, and one for a mix of them. In each mode
+every instance has one frame in flight all the time; a time goes from the input on the host to the
 outputs on the host, waiting included. All modes take turns, round by round, in one run. Outputs
-are compared with those of fp32 on the CPU. Modes a to d run torch as it comes, kernel by kernel;
+are compared with those of fp32 on the CPU. Modes a to d run plain torch, kernel by kernel;
 CUDA MPS, which lets processes share a GPU and which the paper's board lacks, is not used.
 
 Needs torch, torchvision and numpy; downloads nothing: the weights are random. With --input 32, the
 size of the paper's CIFAR-10, networks have ten classes, and Inception v3 gets 75 x 75, its least.
-On a machine without a GPU it runs smaller networks in smaller numbers and says so: the bars are
-about GPUs, and there the only one is that ours is no slower than processes.
+On a machine without a GPU it runs fewer and smaller networks, with a note: the bars are about
+GPUs, and the only one on a CPU is that ours is no slower than processes.
 """
 
 from __future__ import annotations
@@ -28,23 +28,79 @@ import argparse
 import json
 import tempfile
 import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness.options import Options, read_names
-from benchmarks.harness.tables import say, to_text
-from benchmarks.multi_dnn.report import MIX, judge, report, report_row
-from jetson_dnn_rt.errors import ConfigurationError
+import numpy as np
+import torch
 
-__all__ = ["add_arguments", "report", "run"]
+from benchmarks.harness.numerics import find_error
+from benchmarks.harness.options import CORES, Options, read_names
+from benchmarks.harness.tables import Report, Table, say, say_verdict, tabulate, to_text, write
+from benchmarks.harness.timing import Times, quantile_ms, rotate
+from benchmarks.multi_dnn.modes import (
+    BACKENDS,
+    JobQueue,
+    Load,
+    Ours,
+    Outputs,
+    Processes,
+    QueuedNetwork,
+    Variant,
+    choose_variant,
+    free_device_memory,
+    list_variants,
+)
+from benchmarks.multi_dnn.networks import NetworkSpec, Prepared, find_reference, prepare
+from jetson_dnn_rt.backends.torch import choose_device
+from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError, JetsonDnnRtError
+
+MIX = "mix"
+
+MODES = {
+    "a": "original, processes",
+    "b": "Tucker, processes",
+    "c": "Tucker, queue",
+    "d": "original, queue",
+    "e": "ours",
+}
+
+PAPER = {
+    "vgg16": {"b": 34.4, "c": 62.9},
+    "resnet152": {"b": -12.4, "c": 56.1},
+    "inception_v3": {"b": -16.3, "c": 47.9},
+    "regnet_y_32gf": {"b": 42.9, "c": 75.6},
+    MIX: {"b": 42.0, "c": 74.6},
+}
+"""Per cent less time per DNN than mode a, on a Jetson AGX Xavier, 8 instances (RegNetY: 7); for
+the mix the largest of its four networks (JKICE 26(6), 2022, section 4.4)."""
+
+BARS = {"vgg16": 80.0, "resnet152": 65.0, "inception_v3": 65.0, "regnet_y_32gf": 80.0, MIX: 80.0}
+"""Per cent less time per DNN of mode e against mode a, on a GPU with 8 instances."""
+
+BAR_INSTANCES = 8
+
+TOLERANCES = {"cpu-fp32": 1e-3, "cuda-fp32": 3e-2, "fp16": 1e-1, "bf16": 2e-1}
+"""Greatest difference to fp32 on the CPU, relative to the greatest output. On a GPU torch computes
+convolutions in TF32 (10 bits of mantissa) unless told otherwise, and errors of random networks of
+150 layers add up."""
 
 GPU_MODELS = ("vgg16", "resnet152", "inception_v3", "regnet_y_32gf")
 CPU_MODELS = ("builtin:detector", "builtin:segmenter", "mobilenet_v3_small")
 GPU_MIX, GPU_INSTANCES, CPU_INSTANCES = (3, 1, 2, 2), 8, 2
+LEAST_ROUNDS, MOST_ROUNDS = 2, 40
+_TRIAL_S, _ALONE_S = 0.4, 1.5
+
+Rounds = Mapping[str, Sequence[Sequence[Times]]]
+"""By mode, for each round, the times of each instance in ns."""
 
 
 def add_arguments(add: Options) -> None:
-    """Options of the benchmark."""
+    """Add the options of the benchmark."""
     add(
         "--models", None,
         f"of torchvision, or builtin:detector, builtin:segmenter (default on a GPU: "
@@ -92,16 +148,12 @@ def _read_counts(text: str) -> list[int]:
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    """Measure all rows; each is printed, and written where asked, as soon as it is done.
+    """Measure all rows; each is printed, and written if requested, as soon as it is done.
 
-    `ConfigurationError` when there is no such network, or the numbers of --mix are not as many;
+    `ConfigurationError` when there is no such network, or --mix has a different number of them;
     `BackendUnavailableError` when torchvision is missing.
     """
     end_s = time.monotonic() + 60.0 * args.minutes
-    from benchmarks.multi_dnn.networks import NetworkSpec
-    from benchmarks.multi_dnn.rows import Bench
-    from jetson_dnn_rt.backends.torch import choose_device
-
     device = choose_device() if args.device == "auto" else args.device
     if device == "cuda" and choose_device() != "cuda":
         raise ConfigurationError("--device cuda: torch sees no CUDA device")
@@ -132,8 +184,14 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
             "multi-dnn: no GPU: smaller networks in smaller numbers; the paper's comparison is "
             "about GPUs"
         )
-    with tempfile.TemporaryDirectory() as folder, Bench(device, args, Path(folder)) as bench:
-        result["settings"] = bench.describe()
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        bench = Bench(device, args, Path(folder), stack)
+        result["settings"] = {
+            "cores": CORES,
+            "tolerances": TOLERANCES,
+            "torch": str(torch.__version__),
+            "tf32_in_a_to_d": bool(torch.backends.cudnn.allow_tf32),
+        }
         for index, (name, row) in enumerate(plan):
             now_s = time.monotonic()
             share_s = (end_s - now_s) / (len(plan) - index)
@@ -146,10 +204,359 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _keep(result: dict[str, Any], row: dict[str, Any], output: Path | None) -> None:
-    """Show and write what there is, so that an end by force loses no row."""
+    """Show and write the rows so far, so that a forced end loses none."""
     say(to_text(report_row(row, result["device"])))
     say(json.dumps({"row": row}))
     if output is not None:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps({"benchmark": "multi_dnn", **result, "complete": False}, indent=1)
-        output.write_text(text + "\n", encoding="utf-8")
+        write({"benchmark": "multi_dnn", **result, "complete": False}, output)
+
+
+# -- rows ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Network:
+    """Network of a row: our variant of it, the variants that were tried, and outputs by form."""
+
+    prepared: Prepared
+    variant: Variant
+    tried: Mapping[str, float | str]
+    references: Mapping[str, Outputs]
+
+    def describe(self) -> dict[str, object]:
+        prepared = self.prepared
+        facts: dict[str, object] = {
+            "input": list(prepared.spec.size),
+            "gmacs": round(prepared.gmacs, 3),
+            "jobs": len(prepared.forms["original"]),
+            "variant": self.variant.name,
+            "alone_ms": self.tried,
+        }
+        if prepared.ranks:
+            facts |= {
+                "reduction": round(prepared.reduction, 1),
+                "reduction_asked": prepared.asked,
+                "layers_decomposed": len(prepared.ranks),
+                "tucker_error": round(
+                    find_error(self.references["tucker"], self.references["original"]), 3
+                ),
+            }
+        return facts
+
+
+@dataclass
+class _Mode:
+    """Loaded mode: how it is measured; outputs, form and precision of each instance; facts."""
+
+    measure: Callable[[float], list[Times]]
+    outputs: list[Outputs]
+    forms: list[str]
+    precisions: list[str]
+    facts: dict[str, Any]
+
+
+class Bench:
+    """Processes, and networks that are prepared once for several rows.
+
+    Weights go into `folder`, which the caller deletes.
+    """
+
+    def __init__(
+        self, device: str, args: argparse.Namespace, folder: Path, stack: ExitStack
+    ) -> None:
+        self._device, self._args, self._folder = device, args, folder
+        self._known: dict[NetworkSpec, _Network] = {}
+        self._stack = stack.enter_context(ExitStack())
+        self._processes: Processes | None = None
+        self._context_bytes = 0  # GPU memory of a process before it has loaded anything
+
+    def measure(self, name: str, specs: Sequence[NetworkSpec], end_s: float) -> dict[str, Any]:
+        """Measure one row, with its last round over at `end_s` of `time.monotonic`.
+
+        `LEAST_ROUNDS` are run in any case.
+        """
+        networks = [self._prepare(spec) for spec in specs]
+        models = [spec.name for spec in specs]
+        with ExitStack() as stack:
+            modes, facts, notes = self._load_modes(networks, stack)
+            rounds = self._play(modes, end_s)
+            return {
+                "row": name,
+                "instances": len(specs),
+                "models": models,
+                "networks": {one.prepared.spec.name: one.describe() for one in networks},
+                "threads_of_a_process": self._count_threads(len(specs)),
+                "context_mib": _to_mib(self._context_bytes),
+                "rounds": len(next(iter(rounds.values()), [])),
+                "modes": describe_modes(rounds, models, facts, notes),
+            }
+
+    def _prepare(self, spec: NetworkSpec) -> _Network:
+        if spec not in self._known:
+            say(f"multi-dnn: {spec.name}: building, decomposing, trying variants")
+            prepared = prepare(spec, self._args.jobs, self._device)
+            variants = list_variants(prepared, self._args.backends or BACKENDS[self._device])
+            if not variants:
+                raise BackendUnavailableError(f"none of --backends is here: {self._args.backends}")
+            chosen = choose_variant(prepared, variants, CORES, _ALONE_S)
+            image = spec.make_image()
+            references = {f: find_reference(one, image) for f, one in prepared.forms.items()}
+            self._known[spec] = _Network(prepared, *chosen, references)
+        return self._known[spec]
+
+    def _count_threads(self, count: int) -> int:
+        """Count the threads of an inference in one of several processes, on a CPU."""
+        return self._args.process_threads or max(1, CORES // count)
+
+    def _start_processes(self, count: int) -> Processes:
+        """Start processes, or reuse those of the row before if their number is the same."""
+        if self._processes is None or len(self._processes) != count:
+            self._processes = None
+            self._stack.close()
+            if self._device == "cuda":
+                torch.zeros(1, device="cuda")  # our own context, which must not be counted
+            before = free_device_memory(self._device)
+            processes = Processes(count, self._device, self._count_threads(count))
+            self._processes = self._stack.enter_context(processes)
+            self._context_bytes = (before - free_device_memory(self._device)) // count
+        return self._processes
+
+    def _load_modes(
+        self, networks: Sequence[_Network], stack: ExitStack
+    ) -> tuple[dict[str, _Mode], dict[str, dict[str, Any]], dict[str, str]]:
+        """Load all modes; note the memory that each takes and why one is left out."""
+        modes: dict[str, _Mode] = {}
+        facts: dict[str, dict[str, Any]] = {}
+        notes: dict[str, str] = {}
+        for mode in MODES:
+            if mode in "bc" and not any(one.prepared.ranks for one in networks):
+                notes[mode] = "nothing to decompose: 1x1 and depthwise convolutions stay"
+                continue
+            say(f"multi-dnn: loading mode {mode}")
+            try:
+                if mode in "ab":
+                    self._start_processes(len(networks))
+                before = free_device_memory(self._device)
+                loaded = modes[mode] = self._load(mode, networks, stack)
+            except (JetsonDnnRtError, torch.cuda.OutOfMemoryError) as error:
+                notes[mode] = str(error).splitlines()[0]
+                continue
+            if self._device == "cuda":
+                contexts = len(networks) if mode in "ab" else 1
+                taken = before - free_device_memory(self._device)
+                loaded.facts["gpu_memory_mib"] = _to_mib(taken + contexts * self._context_bytes)
+            facts[mode] = loaded.facts | self._check(loaded, networks)
+        return modes, facts, notes
+
+    def _load(self, mode: str, networks: Sequence[_Network], stack: ExitStack) -> _Mode:
+        count, device = len(networks), self._device
+        if mode == "e":
+            ours = Ours([(one.prepared, one.variant) for one in networks], device, CORES, _TRIAL_S)
+            stack.callback(ours.close)
+            graphs = [network.cuda_graph for network in ours.networks]
+            facts = {
+                "workers": ours.split[0],
+                "threads": ours.split[1],
+                "workers_tried_ms": ours.tried,
+                "cuda_graphs": None if None in graphs else all(graphs),
+            }
+            return _Mode(
+                ours.measure,
+                [network.outputs for network in ours.networks],
+                [network.variant.form for network in ours.networks],
+                [network.variant.precision for network in ours.networks],
+                facts,
+            )
+        tucker = mode in "bc"
+        forms = ["tucker" if tucker and one.prepared.ranks else "original" for one in networks]
+        pairs = [(one.prepared, form) for one, form in zip(networks, forms, strict=True)]
+        if mode in "ab":
+            processes = self._start_processes(count)
+            stack.callback(processes.ask, "drop")
+            processes.load(
+                [
+                    Load(one.spec, mode, one.ranks if tucker else {}, one.save(form, self._folder))
+                    for one, form in pairs
+                ]
+            )
+            measure = partial(processes.ask, "measure", mode)
+            return _Mode(measure, processes.ask("outputs", mode), forms, ["fp32"] * count, {})
+        queued = [QueuedNetwork(o.forms[form], o.spec.make_image(), device) for o, form in pairs]
+        pool = count if device == "cuda" else min(count, CORES)
+        jobs = JobQueue(queued, device, pool, max(1, CORES // pool))
+        stack.callback(jobs.close)
+        outputs = [network.outputs for network in queued]
+        return _Mode(jobs.measure, outputs, forms, ["fp32"] * count, {"pool": pool})
+
+    def _check(self, mode: _Mode, networks: Sequence[_Network]) -> dict[str, object]:
+        errors, agree = [], True
+        for one, given, form, precision in zip(
+            networks, mode.outputs, mode.forms, mode.precisions, strict=True
+        ):
+            errors.append(find_error(given, one.references[form]))
+            kind = f"{self._device}-fp32" if precision == "fp32" else precision
+            agree = agree and errors[-1] <= TOLERANCES[kind]
+        return {"error": float(f"{max(errors):.2g}"), "outputs_agree": agree}
+
+    def _play(self, modes: Mapping[str, _Mode], end_s: float) -> dict[str, list[list[Times]]]:
+        """Play rounds of all modes until the time is over; times by mode, round and instance."""
+        rounds: dict[str, list[list[Times]]] = {mode: [] for mode in modes}
+        longest_s = 0.0
+        for count in range(MOST_ROUNDS):
+            now_s = time.monotonic()
+            if count >= LEAST_ROUNDS and now_s + longest_s > end_s:
+                break
+            for mode in rotate(list(modes), count):
+                rounds[mode].append(modes[mode].measure(self._args.window))
+            longest_s = max(longest_s, time.monotonic() - now_s)
+        return rounds
+
+
+def _to_mib(size: int) -> float:
+    return round(size / 2**20, 1)
+
+
+# -- figures -------------------------------------------------------------------------------------
+
+
+def describe_modes(
+    rounds: Rounds,
+    models: Sequence[str],
+    facts: Mapping[str, Mapping[str, Any]],
+    notes: Mapping[str, str],
+) -> dict[str, dict[str, Any]]:
+    """Describe all modes of a row by their figures.
+
+    ``time_per_dnn_ms`` is the mean over the instances of their medians, as the median over the
+    rounds; ``less_than_X`` is the reduction against mode X, per cent, in pairs of one round.
+    ``by_model`` has quantiles over all single inferences.
+    """
+    means = {
+        mode: np.array([np.mean([np.median(taken) for taken in times]) for times in row]) * 1e-6
+        for mode, row in rounds.items()
+    }
+    modes: dict[str, dict[str, Any]] = {}
+    for mode in MODES:
+        if mode not in means:
+            modes[mode] = {"note": notes.get(mode, "not run")}
+            continue
+        # In a closed loop each instance does one inference after the other.
+        rates = [sum(1e9 / np.mean(taken) for taken in times) for times in rounds[mode]]
+        row: dict[str, Any] = {
+            "time_per_dnn_ms": round(float(np.median(means[mode])), 4),
+            "by_model": {
+                model: _quantiles(rounds[mode], [i for i, m in enumerate(models) if m == model])
+                for model in dict.fromkeys(models)
+            },
+            "inferences_per_s": round(float(np.median(np.array(rates))), 2),
+            **facts.get(mode, {}),
+        }
+        for other in "abd":
+            if other in means and other != mode:
+                row[f"less_than_{other}"] = _find_saved(means[mode], means[other])
+        modes[mode] = row
+    if len(set(models)) > 1 and "a" in rounds:
+        # Reduction of the time of each network of a mix.
+        for mode in rounds:
+            for model, figures in modes[mode]["by_model"].items():
+                base = modes["a"]["by_model"][model]["p50_ms"]
+                figures["less_than_a"] = _find_saved(figures["p50_ms"], base)
+    return modes
+
+
+def _find_saved(time: Any, base: Any) -> float:
+    """Find the reduction of a time against another one in per cent, as the median over pairs."""
+    return round(100.0 * (1.0 - float(np.median(time / base))), 1)
+
+
+def _quantiles(row: Sequence[Sequence[Times]], instances: Sequence[int]) -> dict[str, Any]:
+    taken = np.concatenate([times[index] for times in row for index in instances])
+    return {
+        "p50_ms": round(quantile_ms(taken, 0.5), 4),
+        "p99_ms": round(quantile_ms(taken, 0.99), 4),
+        "count": len(taken),
+    }
+
+
+def judge(result: Mapping[str, Any]) -> bool | None:
+    """Judge whether the measured rows meet the bars; None if no bar applies.
+
+    On a GPU the bars are `BARS`, with 8 instances; on a CPU ours must not be slower than
+    processes, whether decomposed or not. Outputs must agree everywhere.
+    """
+    verdicts = [judge_row(row, result["device"]) for row in result["rows"]]
+    known = [verdict for verdict in verdicts if verdict is not None]
+    return all(known) if known else None
+
+
+def judge_row(row: Mapping[str, Any], device: str) -> bool | None:
+    """Judge one row."""
+    modes = row["modes"]
+    if any(not mode.get("outputs_agree", True) for mode in modes.values()):
+        return False
+    ours = modes["e"]
+    if "less_than_a" not in ours:
+        return None
+    if device != "cuda":
+        return bool(min(ours["less_than_a"], ours.get("less_than_b", 100.0)) >= 0.0)
+    bar = find_bar(row, device)
+    return None if bar is None else bool(ours["less_than_a"] >= bar)
+
+
+def find_bar(row: Mapping[str, Any], device: str) -> float | None:
+    """Find the bar of mode e against mode a, per cent less time; None if there is none."""
+    if device != "cuda" or row["instances"] != BAR_INSTANCES or not is_of_paper(row):
+        return None
+    return BARS[row["row"]]
+
+
+def is_of_paper(row: Mapping[str, Any]) -> bool:
+    """Whether the paper has such a row."""
+    return row["row"] in PAPER and all(model in PAPER for model in row["models"])
+
+
+def report(result: Mapping[str, Any]) -> Report:
+    """Make a table for each row."""
+    settings, device = result["settings"], result["device"]
+    parts: list[str | Table] = [
+        f"torch {settings['torch']} on {device}, {settings['cores']} cores, CUDA MPS not used; "
+        "per cent: less time per DNN, paper: on a Jetson AGX Xavier"
+    ]
+    if device != "cuda":
+        parts.append("no GPU: the paper's comparison is about GPUs; the bar here is a to e")
+    for row in result["rows"]:
+        parts += report_row(row, device)
+    return [*parts, say_verdict(result["passed"])]
+
+
+def report_row(row: Mapping[str, Any], device: str) -> Report:
+    """Report one row as a table, with a line for each mode."""
+    lines = [f"{row['row']}: {row['instances']} instances, {row['rounds']} rounds"]
+    for name, network in row["networks"].items():
+        size = "x".join(map(str, network["input"]))
+        reduced = f", Tucker -{network['reduction']} % of them" if "reduction" in network else ""
+        macs = f"{network['gmacs']} GMACs{reduced}"
+        lines.append(f"  {name} ({size}): {macs}; ours {network['variant']}")
+    paper = PAPER[row["row"]] if is_of_paper(row) else {}
+    modes = [
+        {
+            "mode": f"{mode} {MODES[mode]}",
+            "p99_ms": max((m["p99_ms"] for m in found.get("by_model", {}).values()), default=None),
+            "paper": paper.get(mode),
+            "bar": find_bar(row, device) if mode == "e" else None,
+            "note": "" if found.get("outputs_agree", True) else "outputs differ",
+            **found,
+        }
+        for mode, found in row["modes"].items()
+    ]
+    return [
+        "\n".join(lines),
+        tabulate(
+            modes,
+            "mode, time per DNN ms=time_per_dnn_ms:.3f, p99 ms=p99_ms:.3f",
+            "inferences/s=inferences_per_s:.1f, GPU MiB=gpu_memory_mib:.0f, error:.0e",
+            "% less than a=less_than_a:.1f, than b=less_than_b:.1f, than d=less_than_d:.1f",
+            "paper:.1f, bar:.0f",
+            ("", lambda mode: mode["note"]),
+        ),
+    ]

@@ -1,4 +1,4 @@
-"""The networks of `multi-dnn`: built without a download, decomposed, cut into jobs.
+"""Networks of `multi-dnn`: built without a download, decomposed, cut into jobs.
 
 Needs torch and numpy, torchvision for its architectures, and nothing else. The weights of
 torchvision's networks are random, with the statistics of their normalisations measured, so that
@@ -33,7 +33,7 @@ from jetson_dnn_rt.variants.decomposition import Layer, Ranks, build_structure, 
 from jetson_dnn_rt.variants.measuring.macs import LayerCost, count
 
 REDUCTIONS = {"vgg16": 81.0, "resnet152": 38.6, "inception_v3": 62.8, "regnet_y_32gf": 35.8}
-"""Per cent of the multiply-accumulates that Tucker takes away in the paper (its figure 3)."""
+"""Per cent of the multiply-accumulates that Tucker removes in the paper (its figure 3)."""
 
 USUAL_REDUCTION = 50.0
 """The same for networks that are not in the paper."""
@@ -42,18 +42,16 @@ SMALL = 64
 """Inputs below this are CIFAR's: ten classes, and VGG's head without its 7 x 7 maps."""
 
 LEAST_INPUT = {"inception_v3": 75}
-"""Pixels; its pooling leaves nothing of less."""
+"""Least input in pixels: the pooling leaves nothing of a smaller one."""
 
 _LEAST_REDUCTION = 2.0  # per cent; below there is nothing to decompose (1x1, depthwise)
 _BUILTIN = "builtin:"
-# Small pictures shrink to 1 x 1 maps: a channel's statistics are then of as many values.
-_CALIBRATION_FRAMES = {"small": 32, "large": 4}
 _SEED = 20220606
 
 
 @dataclass(frozen=True)
 class NetworkSpec:
-    """A network of torchvision, or ``builtin:detector``, ``builtin:segmenter``, and its input."""
+    """Network of torchvision, or ``builtin:detector``, ``builtin:segmenter``, and its input."""
 
     name: str
     size: tuple[int, int]
@@ -65,7 +63,7 @@ class NetworkSpec:
 
     @staticmethod
     def of(name: str, side: int) -> NetworkSpec:
-        """The network at an input of `side` pixels, or its own least or fixed size."""
+        """Make the spec of a network for an input of `side` pixels, or its least or fixed size."""
         if name.startswith(_BUILTIN):
             from jetson_dnn_rt.demo.builtin import INPUT_SIZE
 
@@ -80,7 +78,7 @@ class NetworkSpec:
         return NetworkSpec(name, (side, side))
 
     def build(self, *, weights: bool = True) -> nn.Module:
-        """The network in evaluation mode; without weights for `load_weights` to fill."""
+        """Build the network in evaluation mode, or without weights, for `load_module`."""
         if self.name.startswith(_BUILTIN):
             from jetson_dnn_rt.demo.builtin import load
 
@@ -91,7 +89,7 @@ class NetworkSpec:
             keywords["num_classes"] = 10
         make = partial(_torchvision().get_model, self.name, weights=None, **keywords)
         try:
-            with torch.device("meta"):  # without weights that are not to stay
+            with torch.device("meta"):  # without temporary weights
                 module: nn.Module = make()
         except NotImplementedError:  # RegNet computes its widths with tensors
             module = make()
@@ -104,7 +102,7 @@ class NetworkSpec:
         return module.eval()
 
     def make_image(self) -> npt.NDArray[np.float32]:
-        """The input that all modes run on, float32 [1, 3, H, W]."""
+        """Make the input of all modes, float32 [1, 3, H, W]."""
         values = np.random.default_rng(_SEED).standard_normal(self.input_shape, np.float32)
         return values if not self.name.startswith(_BUILTIN) else (values * 0.1 + 0.5)
 
@@ -122,7 +120,7 @@ def _torchvision() -> Any:
 
 @torch.no_grad()
 def _fill(module: nn.Module, shape: tuple[int, ...]) -> None:
-    """Random weights, and statistics of normalisations as they are for random pictures."""
+    """Fill in random weights, and statistics of normalisations measured on random pictures."""
     generator = torch.Generator().manual_seed(_SEED)
     for layer in module.modules():
         if isinstance(layer, (nn.Conv2d, nn.Linear)):
@@ -135,25 +133,24 @@ def _fill(module: nn.Module, shape: tuple[int, ...]) -> None:
     _calibrate(module.eval(), shape)
 
 
-@torch.no_grad()
 def _calibrate(module: nn.Module, shape: tuple[int, ...]) -> None:
     """Measure the statistics of normalisations on random pictures."""
     generator = torch.Generator().manual_seed(_SEED)
-    frames = _CALIBRATION_FRAMES["small" if shape[2] < 2 * SMALL else "large"]
+    # Small pictures shrink to 1 x 1 maps: a channel's statistics then have one value per picture.
+    frames = 32 if shape[2] < 2 * SMALL else 4
     measure_norms(module, torch.randn(frames, *shape[1:], generator=generator))
 
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """A network in both forms with the cuts between jobs, and the ranks of decomposed layers.
+    """Network by form, cut into jobs, and the ranks of decomposed layers.
 
-    `tucker` is `original` where nothing could be decomposed. `reduction` is the per cent of the
-    multiply-accumulates that the decomposition removes, `asked` what it should remove.
+    Forms are ``original`` and, if a layer could be decomposed, ``tucker``. `reduction` is the per
+    cent of the multiply-accumulates that the decomposition removes, `asked` the target.
     """
 
     spec: NetworkSpec
-    original: Split
-    tucker: Split
+    forms: Mapping[str, Split]
     ranks: Mapping[str, Ranks]
     reduction: float
     asked: float
@@ -161,21 +158,17 @@ class Prepared:
     _parts: dict[str, StagePart] = field(default_factory=dict)
 
     def part(self, form: str) -> StagePart:
-        """The whole network in one piece, found once: its hash goes over all weights."""
+        """Whole network in one piece, cached, since its hash covers all weights."""
         if form not in self._parts:
-            graph = self.split(form).graph
+            graph = self.forms[form].graph
             self._parts[form] = Split(self.spec.name, graph, self.spec.size, ()).part(0)
         return self._parts[form]
 
-    def split(self, form: str) -> Split:
-        """``original`` or ``tucker``."""
-        return self.tucker if form == "tucker" else self.original
-
     def save(self, form: str, folder: Path) -> Path:
-        """Write the weights for other processes; `load_weights` reads them."""
+        """Write the weights for other processes; `load_module` reads them."""
         path = folder / f"{self.spec.name.replace(':', '_')}_{self.spec.size[0]}_{form}.pt"
         if not path.exists():
-            torch.save(self.split(form).graph.state_dict(), path)
+            torch.save(self.forms[form].graph.state_dict(), path)
         return path
 
 
@@ -198,7 +191,7 @@ def prepare(spec: NetworkSpec, jobs: int, device: str) -> Prepared:
     ranks, saved = choose_ranks(layers, costs.layers, asked / 100.0 * costs.macs)
     reduction = 100.0 * saved / costs.macs
     if reduction < _LEAST_REDUCTION:
-        return Prepared(spec, original, original, {}, 0.0, asked, costs.macs / 1e9)
+        return Prepared(spec, {"original": original}, {}, 0.0, asked, costs.macs / 1e9)
     keep = not spec.name.startswith(_BUILTIN)
     reduced = fx.GraphModule(graph, copy.deepcopy(graph.graph))
     for name, pair in ranks.items():
@@ -210,12 +203,12 @@ def prepare(spec: NetworkSpec, jobs: int, device: str) -> Prepared:
             if isinstance(module, nn.BatchNorm2d):  # the original keeps its own
                 replace_module(reduced, name, copy.deepcopy(module))
         _calibrate(reduced, spec.input_shape)
-    tucker = original.replace_graph(reduced)
-    return Prepared(spec, original, tucker, ranks, reduction, asked, costs.macs / 1e9)
+    forms = {"original": original, "tucker": original.replace_graph(reduced)}
+    return Prepared(spec, forms, ranks, reduction, asked, costs.macs / 1e9)
 
 
 def choose_cuts(places: Sequence[str], jobs: int) -> tuple[str, ...]:
-    """So many jobs of equally many layers; fewer where there are not so many places to cut."""
+    """Choose cuts into jobs of equally many layers; fewer jobs if there are too few cuts."""
     jobs = min(jobs, len(places) + 1)
     return tuple(places[(len(places) + 1) * index // jobs - 1] for index in range(1, jobs))
 
@@ -223,10 +216,10 @@ def choose_cuts(places: Sequence[str], jobs: int) -> tuple[str, ...]:
 def choose_ranks(
     layers: Mapping[str, Layer], costs: Mapping[str, LayerCost], saved: float
 ) -> tuple[dict[str, Ranks], int]:
-    """One ratio of ranks for all layers, in multiples of 8, that saves so many operations.
+    """Choose one ratio of ranks for all layers, in multiples of 8, that saves enough operations.
 
-    Returns the ranks of the layers that get cheaper, and what they save: at least `saved` where
-    that is possible.
+    Returns the ranks of the layers that get cheaper, and their saving: at least `saved` if that is
+    possible.
     """
 
     def apply(ratio: float) -> tuple[dict[str, Ranks], int]:
@@ -257,8 +250,8 @@ def decompose(
 
     The variants of the package choose ranks by layer and iterate; that takes minutes for these
     networks, and the time of a run depends on the ranks alone. Random weights have no leading
-    directions, so each layer would lose most of its norm, and 13 of them all that fp16 can tell:
-    `keep_norm` scales the core.
+    directions, so each layer would lose most of its norm, and after 13 of them values would vanish
+    in fp16: `keep_norm` scales the core.
     """
     built = build_structure(conv, ranks)
     weight = conv.weight.detach().to(device)
@@ -288,7 +281,7 @@ def decompose(
 
 
 def load_module(spec: NetworkSpec, ranks: Mapping[str, Ranks], path: Path) -> nn.Module:
-    """The network as torchvision has it, decomposed where it shall be, with saved weights."""
+    """Load the network of torchvision, decomposed if requested, with saved weights."""
     module = spec.build(weights=False)
     for name, pair in ranks.items():
         layer = module.get_submodule(name)
@@ -296,28 +289,25 @@ def load_module(spec: NetworkSpec, ranks: Mapping[str, Ranks], path: Path) -> nn
         parent, _, key = name.rpartition(".")
         setattr(module.get_submodule(parent), key, build_structure(layer, pair))
     state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    # A graph has folded constants that the module computes, and lacks heads for training alone.
+    # A graph has folded constants that the module computes, and lacks heads for training only.
     own = module.state_dict()
     wanted = {key: value for key, value in state.items() if key in own}
     missing, _ = module.load_state_dict(wanted, strict=False, assign=True)
     for key in missing:
-        if key.rpartition(".")[2] == "num_batches_tracked":
-            continue
-        if not key.startswith("AuxLogits."):
+        if not (key.endswith("num_batches_tracked") or key.startswith("AuxLogits.")):
             raise ConfigurationError(f"{spec.name}: no weights for {key}")
-    for child in list(module.named_children()):
-        if child[0] == "AuxLogits":
-            module.AuxLogits = nn.Identity()
+    if hasattr(module, "AuxLogits"):
+        module.AuxLogits = nn.Identity()
     return module.eval()
 
 
 def run_outputs(module: nn.Module, image: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Call a network; one output or several, always as a tuple."""
+    """Call a network; return one output or several, always as a tuple."""
     outputs = module(image)
     return (outputs,) if isinstance(outputs, torch.Tensor) else tuple(outputs)
 
 
 def find_reference(split: Split, image: npt.NDArray[np.float32]) -> list[npt.NDArray[np.float32]]:
-    """What a network gives in fp32 on the CPU, in one piece."""
+    """Run a network in fp32 on the CPU, in one piece."""
     with torch.inference_mode():
         return [value.numpy() for value in run_outputs(split.graph, torch.from_numpy(image))]

@@ -1,1 +1,1 @@
-"""Against the usual rclpy node."""
+"""Comparison with the usual rclpy node under overload."""

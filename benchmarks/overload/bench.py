@@ -11,103 +11,147 @@ configured with that deadline less a margin for the transport, since its own dea
 frame's arrival.
 
 Bars, at every load: of the frames that it admits (begins because their budget fits; the usual node
-begins all that it takes) this package delivers at least 95 % in time, and it delivers more results
-in time per second than the usual node.
+begins all that it receives) this package delivers at least 95 % in time, and it delivers more
+results in time per second than the usual node.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
+import pickle
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from benchmarks.harness.options import Options, echo
+from benchmarks.harness.options import CORES, Options, echo
 from benchmarks.harness.processes import Child
 from benchmarks.harness.tables import Report, say, tabulate
-from benchmarks.harness.tasks import SIZE, configure, find_cost_ns, load_task, write_frames
-from benchmarks.harness.timing import alternate
-from benchmarks.overload.log import NODES, ConsumerSpec, FrameLog, FrameRow, read_stamps_ns
+from benchmarks.harness.tasks import configure, find_cost_ns, load_task, write_frames
+from benchmarks.harness.timing import take_turns
 from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.runtime.task import open_model
 from jetson_dnn_rt.safety.children import python_command
+from jetson_dnn_rt.tasks import Work
 from jetson_dnn_rt.traces.summary import order_statistic
 
 ADMITTED_BAR = 0.95
 SIDES = ("ours", "naive")
 TOPIC = "/image_raw"
 SETTLE_S = 1.0
-"""After a consumer is ready: discovery is over and the first frames have passed."""
+"""Settling time after a consumer is ready: discovery is over, the first frames have passed."""
 
 ALONE_RUNS = 30
 DEFAULT_DETECTOR = "torchvision:fasterrcnn_mobilenet_v3_large_320_fpn"
 DEFAULT_SEGMENTER = "torchvision:deeplabv3_mobilenet_v3_large"
 
 
-@dataclass
-class Tally:
-    """What one side made of the frames of one load, over all rounds.
+NODES = "benchmarks.overload.nodes"
+"""Module of the child processes; its first argument is one of ``camera listener naive ours``.
 
-    `frames` are those sent, times the number of tasks; a deadline runs from a frame's stamp to the
-    publication of its result.
+A child prints ``ready`` on stdout when it receives frames, and at SIGTERM writes its log and
+exits. Times in logs are in the system clock, in which frames are stamped too: a header carries no
+steady time.
+"""
+
+
+@dataclass(frozen=True)
+class ConsumerSpec:
+    """Specification of a consumer of frames, pickled; one without deadlines ignores them.
+
+    `workers` are stages that this package runs side by side; the usual node has a thread for every
+    callback. `output` is the log, JSON rows of `FrameRow`.
     """
 
-    tasks: int
-    deadline_ns: int
-    seconds: float = 0.0
-    frames: int = 0
-    rows: list[FrameRow] = field(default_factory=list)
+    tasks: tuple[TaskConfig, ...]
+    threads: int
+    deadline_ms: float
+    output: Path
+    workers: int = 1
 
-    def add(
-        self, rows: Iterable[FrameRow], stamps_ns: Iterable[int], window_ns: tuple[int, int]
-    ) -> None:
-        """Count the frames that were captured inside a window, first to last stamp."""
-        first_ns, last_ns = window_ns
-        self.seconds += (last_ns - first_ns) / 1e9
-        self.frames += self.tasks * sum(first_ns <= stamp <= last_ns for stamp in stamps_ns)
-        self.rows += [row for row in rows if first_ns <= row.stamp_ns <= last_ns]
 
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON; ratios are None where nothing was counted, outcomes in the side's words."""
-        published = [(row, end - row.stamp_ns) for row in self.rows if (end := row.published_ns)]
-        in_time = [row for row, age_ns in published if age_ns <= self.deadline_ns]
-        started = sum(row.start_ns is not None for row in self.rows)
-        admitted = sum(row.admitted for row in self.rows)
-        ages_ms = sorted(age_ns / 1e6 for _, age_ns in published)
-        return {
-            "seconds": round(self.seconds, 3),
-            "frames": self.frames,
-            "started": started,
-            "admitted": admitted,
-            "published": len(published),
-            "in_time": len(in_time),
-            "met_ratio": len(in_time) / self.frames if self.frames else None,
-            "met_ratio_started": len(in_time) / started if started else None,
-            "met_ratio_admitted": sum(row.admitted for row in in_time) / admitted
-            if admitted
-            else None,
-            "in_time_per_s": len(in_time) / self.seconds,
-            "age_ms": {
-                name: order_statistic(ages_ms, share) if ages_ms else None
-                for name, share in (("p50", 0.5), ("p99", 0.99))
-            },
-            "in_time_by_task": dict(Counter(row.task for row in in_time)),
-            "outcomes": dict(Counter(row.outcome for row in self.rows).most_common()),
-        }
+class FrameRow(NamedTuple):
+    """Outcome of one frame in one task.
+
+    `start_ns` and `published_ns` (when `publish` returned) are None if the frame did not get that
+    far. `admitted`: work began because the frame was expected to meet its deadline; the usual node
+    admits every frame that it receives. `outcome` is in the side's own words.
+    """
+
+    task: str
+    stamp_ns: int
+    start_ns: int | None
+    published_ns: int | None
+    admitted: bool
+    outcome: str
+
+
+class Played(NamedTuple):
+    """Round of one side: its log, and the first and the last time that count."""
+
+    rows: list[FrameRow]
+    first_ns: int
+    last_ns: int
+
+
+def read_stamps_ns(path: Path) -> list[int]:
+    """Read the stamps of the frames that were sent, without a truncated last line."""
+    lines = path.read_text(encoding="ascii").split("\n")
+    return [int(line) for line in lines[:-1]]
+
+
+def published_ns(work: Work) -> int:
+    """Time when the result of a job had been published, on the steady clock; for observers."""
+    return cast(int, work.scratch["published_ns"])
+
+
+def describe(
+    rounds: Sequence[Played], stamps_ns: Sequence[int], tasks: int, deadline_ns: int
+) -> dict[str, Any]:
+    """Describe how one side handled the frames of one load that were captured inside a round.
+
+    ``frames`` are those sent, times the number of tasks; a deadline runs from a frame's stamp to
+    the publication of its result. Ratios are None if nothing was counted.
+    """
+    rows = [row for one in rounds for row in one.rows if one.first_ns <= row[1] <= one.last_ns]
+    frames = tasks * sum(one.first_ns <= t <= one.last_ns for one in rounds for t in stamps_ns)
+    seconds = sum(one.last_ns - one.first_ns for one in rounds) / 1e9
+    published = [(row, end - row.stamp_ns) for row in rows if (end := row.published_ns)]
+    in_time = [row for row, age_ns in published if age_ns <= deadline_ns]
+    started = sum(row.start_ns is not None for row in rows)
+    admitted = sum(row.admitted for row in rows)
+    met_admitted = sum(row.admitted for row in in_time)
+    ages_ms = sorted(age_ns / 1e6 for _, age_ns in published)
+    return {
+        "seconds": round(seconds, 3),
+        "frames": frames,
+        "started": started,
+        "admitted": admitted,
+        "published": len(published),
+        "in_time": len(in_time),
+        "met_ratio": len(in_time) / frames if frames else None,
+        "met_ratio_started": len(in_time) / started if started else None,
+        "met_ratio_admitted": met_admitted / admitted if admitted else None,
+        "in_time_per_s": len(in_time) / seconds,
+        "age_ms": {
+            name: order_statistic(ages_ms, share) if ages_ms else None
+            for name, share in (("p50", 0.5), ("p99", 0.99))
+        },
+        "in_time_by_task": dict(Counter(row.task for row in in_time)),
+        "outcomes": dict(Counter(row.outcome for row in rows).most_common()),
+    }
 
 
 def add_arguments(add: Options) -> None:
-    """Options of the benchmark."""
+    """Add the options of the benchmark."""
     add("--detector", DEFAULT_DETECTOR, metavar="MODEL")
     add("--segmenter", DEFAULT_SEGMENTER, metavar="MODEL")
     add("--variant", "", "of both (default: automatic)", metavar="NAME")
@@ -121,20 +165,17 @@ def add_arguments(add: Options) -> None:
     add("--seconds", 10.0, "per round")
     add("--deadline-factor", 1.25, "relative deadline = F * (C1 + C2)", metavar="F")
     add(
-        "--margin-ms", 4.0,
+        "--margin-ms",
+        4.0,
         "for transport and publication, subtracted from this package's deadline",
-    )  # fmt: skip
-    add(
-        "--threads",
-        len(os.sched_getaffinity(0)),
-        "of one inference, both sides (default: all cores)",
     )
+    add("--threads", CORES, "of one inference, both sides (default: all cores)")
     add("--workers", 1, "stages that this package runs side by side")
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Measure both sides at every load; `BenchmarkError` when one of the processes fails."""
-    # Random weights where the source asks for any: only time counts here.
+    # Random weights if the source needs any: only time counts here.
     size = tuple(args.segmenter_size) if args.segmenter.startswith("torchvision:") else ()
     variants = [args.variant] if args.variant else []
     tasks = (
@@ -150,11 +191,10 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         total_ms = sum(costs_ms.values())
         deadline_ms = args.deadline_factor * total_ms
         say(f"overload: alone: {costs_ms}, deadline {deadline_ms:.1f} ms")
-        height, width = SIZE
         spec = ConsumerSpec(
-            exported, TOPIC, width, height, args.threads, deadline_ms - args.margin_ms,
-            folder / "log", args.workers,
-        )  # fmt: skip
+            exported, args.threads, deadline_ms - args.margin_ms, folder / "log", args.workers
+        )
+        (folder / "spec").write_bytes(pickle.dumps(spec))
         loads = [
             _measure_load(load, load * 1e3 / total_ms, spec, deadline_ms, folder, args)
             for load in args.loads
@@ -173,7 +213,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def report(result: Mapping[str, Any]) -> Report:
-    """A line for each load and side."""
+    """Make a line for each load and side."""
     alone = ", ".join(f"{k} {v:.1f} ms" for k, v in result["execution_alone_ms"].items())
     rows = [
         {"load": load["load"], "side": side, "passed": load["passed"], **load[side]}
@@ -203,7 +243,7 @@ def report(result: Mapping[str, Any]) -> Report:
 
 
 def _export(task: TaskConfig, folder: Path) -> TaskConfig:
-    """The same network as an ONNX file; one that has no ONNX form stays as it is."""
+    """Export the network as an ONNX file; one that has no ONNX form is used unchanged."""
     scheme = task.model.partition(":")[0]
     if scheme in ("onnx", "null"):
         return task
@@ -213,7 +253,7 @@ def _export(task: TaskConfig, folder: Path) -> TaskConfig:
 
 
 def _measure_alone(config: TaskConfig, threads: int, frames: Path) -> float:
-    """Median execution time of a whole job in milliseconds, nothing else running."""
+    """Measure the median execution time of a whole job alone, in milliseconds."""
     import cv2
 
     image = cv2.imread(str(next(iter(sorted(frames.iterdir())))))
@@ -231,38 +271,37 @@ def _measure_load(
     folder: Path,
     args: argparse.Namespace,
 ) -> dict[str, Any]:
-    rounds: list[tuple[str, list[FrameRow], tuple[int, int]]] = []
+    rounds: dict[str, list[Played]] = {side: [] for side in SIDES}
     stamps_file, received_file = folder / "stamps", folder / "received"
     source = f"images:{folder / 'frames'}"
     with (
         Child(python_command(NODES, "camera", source, repr(rate_hz), str(stamps_file))),
         Child(python_command(NODES, "listener", str(received_file))),
     ):
-        for number in range(args.rounds):
-            # The order changes, so that neither side always runs on the warmer machine.
-            for side in alternate(SIDES, number):
-                with Child(python_command(NODES, side, spec.to_json())):
-                    time.sleep(SETTLE_S)
-                    first_ns = time.time_ns()
-                    time.sleep(args.seconds)
-                    last_ns = time.time_ns()
-                    # The last frames get the time that their deadline gives them.
-                    time.sleep(2 * deadline_ms / 1e3)
-                rounds.append((side, FrameLog.read(spec.output), (first_ns, last_ns)))
-                say(f"overload: load {load:g}, {rate_hz:.1f} Hz, round {number + 1}: {side} done")
+        # The order changes, so that neither side always runs on the warmer machine.
+        for side in take_turns(SIDES, args.rounds, f"overload: load {load:g}, {rate_hz:.1f} Hz"):
+            with Child(python_command(NODES, side, str(folder / "spec"))):
+                time.sleep(SETTLE_S)
+                first_ns = time.time_ns()
+                time.sleep(args.seconds)
+                last_ns = time.time_ns()
+                # The last frames get the time until their deadline.
+                time.sleep(2 * deadline_ms / 1e3)
+            rows = [FrameRow(*row) for row in json.loads(spec.output.read_text(encoding="utf-8"))]
+            rounds[side].append(Played(rows, first_ns, last_ns))
     stamps_ns = read_stamps_ns(stamps_file)
-    tallies = {side: Tally(len(spec.tasks), int(deadline_ms * 1e6)) for side in SIDES}
-    for side, rows, window_ns in rounds:
-        tallies[side].add(rows, stamps_ns, window_ns)
-    figures = {side: tally.to_dict() for side, tally in tallies.items()}
     received = json.loads(received_file.read_text(encoding="utf-8"))
+    figures = {
+        side: describe(rounds[side], stamps_ns, len(spec.tasks), int(deadline_ms * 1e6))
+        for side in SIDES
+    }
     admitted = (figures["ours"]["met_ratio_admitted"] or 0.0) >= ADMITTED_BAR
     more = figures["ours"]["in_time_per_s"] > figures["naive"]["in_time_per_s"]
     return {
         "load": load,
         "rate_hz": rate_hz,
         **figures,
-        # Of both sides together, with what lies outside the measured windows.
+        # Of both sides together, including the time outside the measured windows.
         "listener": {topic: len(stamps) for topic, stamps in received.items()},
         "passed": admitted and more,
     }

@@ -5,13 +5,14 @@ fairly: one node per model, both in one process under a `MultiThreadedExecutor` 
 own callback group, so the two run side by side); best effort and depth 1, so that no queue grows;
 the same pipeline (one fused preprocessing pass into the runner's input, the same back end with the
 same number of threads, the same decoder), the same message writers, the same process set-up
-(mallopt, interpreter switch interval, frozen garbage). What differs is the scheduling only.
+(mallopt, interpreter switch interval, frozen garbage). Only the scheduling differs.
 ``ours`` is this package's composed graph, fed by the same topic, with the same log.
 """
 
 from __future__ import annotations
 
 import json
+import pickle
 import struct
 import sys
 import threading
@@ -32,8 +33,8 @@ from sensor_msgs.msg import Image
 from vision_msgs.msg import Detection2DArray
 
 from benchmarks.harness.processes import announce_ready, stop_on_term
-from benchmarks.harness.tasks import load_task
-from benchmarks.overload.log import ConsumerSpec, FrameLog, FrameRow, published_ns
+from benchmarks.harness.tasks import SIZE, load_task
+from benchmarks.overload.bench import TOPIC, ConsumerSpec, FrameRow, published_ns
 from jetson_dnn_rt.cameras.image_messages import view_image
 from jetson_dnn_rt.config.process import RealtimeConfig
 from jetson_dnn_rt.frames import Frame
@@ -58,14 +59,14 @@ _STAMPS = {0: struct.Struct(">iI"), 1: struct.Struct("<iI")}
 
 
 class StampLog:
-    """Listens to the camera beside its topics; written line by line: the process is killed."""
+    """Log of the camera's frames; written line by line, since the process is killed."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("w", buffering=1, encoding="ascii")
         self._begun = False
 
     def accept(self, frame: Frame, capture_ns: int) -> bool:
-        """Note a frame, and want no job for it; the first shows that the camera runs."""
+        """Log a frame, and request no job for it; the first one shows that the camera runs."""
         self._file.write(f"{frame.stamp_ns}\n")
         if not self._begun:
             self._begun = True
@@ -73,7 +74,7 @@ class StampLog:
         return False
 
     def on_bad_frame(self, frame: Frame, capture_ns: int, reason: str) -> None:
-        """Never called: a camera makes no bad frames."""
+        """Never called: the camera makes no bad frames."""
 
 
 def run_camera(source: str, rate_hz: str, path: str) -> int:
@@ -93,7 +94,7 @@ def run_camera(source: str, rate_hz: str, path: str) -> int:
 
 
 def read_stamp_ns(data: bytes) -> int:
-    """Stamp of a serialized message that begins with a header."""
+    """Read the stamp of a serialized message that begins with a header."""
     sec, nanosec = _STAMPS[data[1] & 1].unpack_from(data, 4)
     return int(sec) * 1_000_000_000 + int(nanosec)
 
@@ -101,7 +102,7 @@ def read_stamp_ns(data: bytes) -> int:
 def run_listener(path: str) -> int:
     """Subscribe to the results until SIGTERM, so that publishing costs what it costs in use.
 
-    Messages are taken as they are, without making Python objects of them.
+    Messages stay serialized: no Python objects are made of them.
     """
     stop = threading.Event()
     stop_on_term(stop)
@@ -124,13 +125,45 @@ def run_listener(path: str) -> int:
     return 0
 
 
-# -- the usual node ------------------------------------------------------------------------------
+# -- the consumers -------------------------------------------------------------------------------
+
+
+class FrameLog:
+    """Rows of a consumer, kept in memory until the end.
+
+    The process is ready with the first row: only then are frames known to arrive, since discovery
+    takes time.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._rows: list[FrameRow] = []
+
+    def add(self, *row: Any) -> None:
+        """Add the outcome of one frame, see `FrameRow`."""
+        with self._lock:
+            self._rows.append(FrameRow(*row))
+            first = len(self._rows) == 1
+        if first:
+            announce_ready()
+
+    def write(self, path: Path) -> None:
+        """Write all rows as JSON."""
+        with self._lock:
+            path.write_text(json.dumps(self._rows), encoding="utf-8")
+
+
+def begin(path: str) -> tuple[ConsumerSpec, threading.Event, FrameLog]:
+    """Read the specification, prepare the stop, and open the log."""
+    stop = threading.Event()
+    stop_on_term(stop)
+    return pickle.loads(Path(path).read_bytes()), stop, FrameLog()
 
 
 class NaiveNode(Node):  # type: ignore[misc]  # rclpy has no complete types
-    """Takes an image, infers, publishes, takes the next one."""
+    """Usual node: takes an image, infers, publishes, takes the next one."""
 
-    def __init__(self, task: Task, topic: str, log: FrameLog) -> None:
+    def __init__(self, task: Task, log: FrameLog) -> None:
         super().__init__(f"naive_{task.name}")
         self._name, self._log = task.name, log
         self._pipeline = task.variants.pipelines[task.default]
@@ -142,7 +175,7 @@ class NaiveNode(Node):  # type: ignore[misc]  # rclpy has no complete types
             self._mask = ImageWriter("mono8")
             self._results = self.create_publisher(Image, "class_mask", reliable)
         newest = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
-        self._images = self.create_subscription(Image, topic, self._on_image, newest)
+        self._images = self.create_subscription(Image, TOPIC, self._on_image, newest)
 
     def _on_image(self, message: Image) -> None:
         start_ns = time.time_ns()
@@ -151,7 +184,7 @@ class NaiveNode(Node):  # type: ignore[misc]  # rclpy has no complete types
         self._results.publish(self._to_message(work))
         end_ns = time.time_ns()
         stamp_ns = work.frame.stamp_ns
-        self._log.add(FrameRow(self._name, stamp_ns, start_ns, end_ns, True, "published"))
+        self._log.add(self._name, stamp_ns, start_ns, end_ns, True, "published")
 
     def _to_message(self, work: Work) -> Any:
         if isinstance(work.result, Detections):
@@ -160,22 +193,19 @@ class NaiveNode(Node):  # type: ignore[misc]  # rclpy has no complete types
         return self._mask.write(work.result.mask, work.frame)
 
 
-def run_naive(text: str) -> int:
-    """Run a node per model until SIGTERM; `text` is a `ConsumerSpec` in JSON."""
-    spec = ConsumerSpec.from_json(text)
-    stop = threading.Event()
-    stop_on_term(stop)
+def run_naive(path: str) -> int:
+    """Run a node per model until SIGTERM; `path` is that of a `ConsumerSpec`."""
+    spec, stop, log = begin(path)
     realtime = Realtime(RealtimeConfig())
     realtime.apply_to_process()
-    log = FrameLog(on_first=announce_ready)
     rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
     executor = MultiThreadedExecutor()
-    grey = Frame(np.full((spec.height, spec.width, 3), 128, np.uint8), "bgr8", 0, 0)
+    grey = Frame(np.full((*SIZE, 3), 128, np.uint8), "bgr8", 0, 0)
     with ExitStack() as stack:
         for config in spec.tasks:
             timed = replace(config, warmup_runs=WARM_UP_RUNS)
             task = load_task(stack, timed, [grey], threads=spec.threads)
-            executor.add_node(NaiveNode(task, spec.topic, log))
+            executor.add_node(NaiveNode(task, log))
         realtime.freeze()
         while not stop.is_set():
             executor.spin_once(timeout_sec=0.1)
@@ -188,7 +218,7 @@ def run_naive(text: str) -> int:
 
 
 def make_overrides(spec: ConsumerSpec) -> dict[str, dict[str, object]]:
-    """Parameters of the nodes that make them do what the specification says."""
+    """Make the parameters of the nodes for a specification."""
     tasks = [task.name for task in spec.tasks]
     process: dict[str, object] = {"tasks": tasks, "cameras": [""], "workers": spec.workers}
     overrides = {"perception": process}
@@ -199,8 +229,8 @@ def make_overrides(spec: ConsumerSpec) -> dict[str, dict[str, object]]:
             "weights": task.weights,
             "threads": spec.threads,
             "deadline_ms": spec.deadline_ms,
-            "image_width": spec.width,
-            "image_height": spec.height,
+            "image_width": SIZE[1],
+            "image_height": SIZE[0],
         }
         for name in ("variants", "input_size"):
             if getattr(task, name):
@@ -216,23 +246,16 @@ def note(log: FrameLog, record: JobRecord, work: Work) -> None:
     end_ns = published_ns(work) + to_system_ns if record.outcome is Outcome.MET else None
     admitted = record.admission is Admission.BUDGET
     outcome = record.outcome.value + (f": {record.reason}" if record.reason else "")
-    log.add(FrameRow(record.task, work.frame.stamp_ns, start_ns, end_ns, admitted, outcome))
+    log.add(record.task, work.frame.stamp_ns, start_ns, end_ns, admitted, outcome)
 
 
-def run_ours(text: str) -> int:
-    """Run the composed graph until SIGTERM; `text` is a `ConsumerSpec` in JSON."""
-    spec = ConsumerSpec.from_json(text)
-    stop = threading.Event()
-    stop_on_term(stop)
-    log = FrameLog(on_first=announce_ready)
+def run_ours(path: str) -> int:
+    """Run the composed graph until SIGTERM; `path` is that of a `ConsumerSpec`."""
+    spec, stop, log = begin(path)
     run_graph(
-        None,
-        make_overrides(spec),
-        frames=None,
-        seconds=None,
+        None, make_overrides(spec), frames=None, seconds=None, stop=stop,
         observer=lambda record, work: note(log, record, work),
-        stop=stop,
-    )
+    )  # fmt: skip
     log.write(spec.output)
     return 0
 

@@ -1,1 +1,1 @@
-"""A long bag through evaluate."""
+"""Replay of a long bag through evaluate."""

@@ -1,4 +1,4 @@
-"""Bags of the frames of a video, written with rosbags as a camera driver and recorder would."""
+"""Bags made of a video, written with rosbags as a camera driver and recorder would."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from jetson_dnn_rt.frames import Image
 TOPIC = "/camera/image_raw"
 STORAGES = ("sqlite3", "mcap")
 COMPRESSIONS = ("none", "file", "message", "storage")
-"""Zstandard over nothing, the whole file, each message, or (MCAP) each chunk."""
+"""Zstandard compression of nothing, the whole file, each message, or (MCAP) each chunk."""
 
 _RAW, _COMPRESSED = "sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage"
 _BEGIN_NS = 1_700_000_000_000_000_000
 _DELAY_NS = 3_000_000
-"""From the stamp to the log, as on a robot."""
+"""Delay from the stamp to the log time, as on a robot."""
 _QUALITY = 90
 
 
 def read_frames(video: Path, count: int, height: int = 0) -> Iterator[Image]:
-    """So many frames of a video, from its beginning again where it is too short.
+    """Read frames of a video, which is repeated if it is too short.
 
-    They are scaled to `height` pixels, where given. `SourceError` when the video has no frame.
+    They are scaled to `height` pixels, if given. `SourceError` when the video has no frame.
     """
     left = count
     while left:
@@ -62,14 +62,14 @@ def write_bag(
     Parameters
     ----------
     rate_hz : float
-        Of the stamps, > 0; the log times are 3 ms later.
+        Rate of the stamps, > 0; the log times are 3 ms later.
     compressed : bool
         JPEG in ``CompressedImage``, else pixels in ``Image``.
     topic : str, optional
-        `TOPIC`, with ``/compressed`` behind it for JPEG, when it is not given.
+        Default: `TOPIC`, with ``/compressed`` appended for JPEG.
 
-    `ConfigurationError` when rosbags is missing, the folder is there already, or these do not go
-    together.
+    `ConfigurationError` when rosbags is missing, the folder exists already, or the options are
+    incompatible.
     """
     try:
         from rosbags.rosbag2 import (

@@ -1,4 +1,4 @@
-"""A long bag through `jetson-dnn-rt evaluate`: no frame lost, and what was simulated is what runs.
+"""A long bag through `jetson-dnn-rt evaluate`: no frame lost, and the simulation predicts the run.
 
 1. The detector on every frame of the bag, twice (sequential). Bars: every frame kept, both
    repetitions identical to the bit, memory flat.
@@ -9,10 +9,10 @@
    missed.
 4. Both in real time at that rate with those deadlines under that load, and the trace of that run
    through the simulator. Bar: the miss ratios of all frames are within 2 percentage points; the
-   tasks are shown besides. Where less than 5 or more than 30 % are missed it says nothing, and
-   fails.
+   tasks are shown without bars. If less than 5 or more than 30 % are missed, the comparison is
+   meaningless, and fails.
 
-The prediction of step 3 is shown beside it: made of other times, it has no bar.
+The prediction of step 3 is shown beside it: made from other times, it has no bar.
 The bag is --bag, or written from --video first (10,000 frames of 480x270 as JPEG, 0.3 GB).
 """
 
@@ -43,11 +43,9 @@ from jetson_dnn_rt.lab.simulate.recording import RecordedTask
 from jetson_dnn_rt.safety.children import child_environment, safe_spawning
 from jetson_dnn_rt.traces.reader import open_trace
 
-FRAMES, QUICK_FRAMES = 10_000, 300
-LIVE_FRAMES, QUICK_LIVE_FRAMES = 2_500, 250
-FLEET_FRAMES, QUICK_FLEET_FRAMES = 2_000, 300
-FLEET_CHUNK, WORKERS = 50, 2
+QUICK = {"frames": 300, "live_frames": 250, "fleet_frames": 300}
 CALIBRATION_FRAMES, QUICK_CALIBRATION_FRAMES = 400, 100
+FLEET_CHUNK, WORKERS = 50, 2
 MISS_BAR = 0.02
 PRESSURE = (0.05, 0.30)
 """Miss ratios at which real time and simulation can be distinguished at all."""
@@ -58,21 +56,21 @@ TASKS = ("detector", "segmenter")
 RUN_LIMIT_S = 1200.0
 _TARGET = 0.15
 _PERIOD = 1.8
-"""Time between frames, relative to what both tasks take as usual."""
+"""Time between frames, relative to the usual time of both tasks."""
 _FACTORS = (0.9, 4.0)
-"""Deadlines are looked for between these multiples of what is usual."""
+"""Deadlines are searched between these multiples of the usual time."""
 _STEPS = 12
 _SEEDS = 5
 _POLL_S = 0.2
 
 
 def add_arguments(add: Options) -> None:
-    """Options of the benchmark."""
+    """Add the options of the benchmark."""
     add("--bag", None, "a bag with images, in place of one made for this", kind=Path)
     add("--video", DATA / VIDEO, f"that the bag is made of ({BESIDE})", metavar="FILE")
-    add("--frames", FRAMES, "of the bag", least=1)
-    add("--live-frames", LIVE_FRAMES, "in real time", least=1)
-    add("--fleet-frames", FLEET_FRAMES, "on the Dask cluster", least=1)
+    add("--frames", 10_000, "of the bag", least=1)
+    add("--live-frames", 2_500, "in real time", least=1)
+    add("--fleet-frames", 2_000, "on the Dask cluster", least=1)
     add("--skip-sequential", False, "only real time against simulated")
     add("--keep", None, "keep bag and outputs there", kind=Path, metavar="DIR")
     add("--quick", False, "few frames: nothing is judged")
@@ -81,21 +79,26 @@ def add_arguments(add: Options) -> None:
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Measure.
 
-    `ConfigurationError` when neither the bag nor the video is there; `BenchmarkError` when an
+    `ConfigurationError` when neither the bag nor the video exists; `BenchmarkError` when an
     evaluation fails.
     """
-    frames = QUICK_FRAMES if args.quick else args.frames
-    live = min(frames, QUICK_LIVE_FRAMES if args.quick else args.live_frames)
+    if args.quick:
+        vars(args).update(QUICK)
+    frames, live = args.frames, min(args.frames, args.live_frames)
     calibration = QUICK_CALIBRATION_FRAMES if args.quick else CALIBRATION_FRAMES
     with tempfile.TemporaryDirectory(prefix="replay-") as scratch:
         folder = args.keep or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
-        bag = args.bag or _make_bag(args.video, frames, folder / "bag")
+        if args.bag is None and not args.video.is_file():
+            raise ConfigurationError(f"{args.video} is not there; fix: give --video or --bag")
+        bag = args.bag
+        if bag is None:
+            say(f"replay: writing a bag of {frames} frames")
+            bag = write_bag(folder / "bag", read_frames(args.video, frames, height=270))
         sequential, fleet = None, None
         if not args.skip_sequential:
             sequential = _keep_every_frame(bag, frames, folder)
-            shared = QUICK_FLEET_FRAMES if args.quick else args.fleet_frames
-            fleet = _share(bag, min(frames, shared), folder)
+            fleet = _share(bag, min(frames, args.fleet_frames), folder)
         comparison = _compare(bag, live, min(frames, calibration), folder)
     passed = all(part["passed"] for part in (sequential, fleet, comparison) if part is not None)
     return {
@@ -113,15 +116,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def evaluate(arguments: Sequence[str]) -> dict[str, Any]:
-    """`jetson-dnn-rt evaluate ... --json` in a process of its own."""
+    """Run `jetson-dnn-rt evaluate ... --json` in a process of its own."""
     return run_command("evaluate", *arguments, limit_s=RUN_LIMIT_S, codes=(0, 1))
-
-
-def _make_bag(video: Path, frames: int, path: Path) -> Path:
-    if not video.is_file():
-        raise ConfigurationError(f"{video} is not there: give --video or --bag")
-    say(f"replay: writing a bag of {frames} frames")
-    return write_bag(path, read_frames(video, frames, height=270))
 
 
 # -- sequential ----------------------------------------------------------------------------------
@@ -157,15 +153,17 @@ def _keep_every_frame(bag: Path, frames: int, folder: Path) -> dict[str, Any]:
 
 
 def _share(bag: Path, frames: int, folder: Path) -> dict[str, Any]:
-    """The same frames alone and on a fleet that loses a worker."""
+    """Evaluate the same frames alone and on a fleet that loses a worker."""
     given = [str(bag), "--frames", str(frames), "--task", TASKS[0], "--chunk", str(FLEET_CHUNK)]
     alone = evaluate([*given, "--output", str(folder / "alone")])
-    out = folder / "fleet"
-    (out / "results.jsonl").unlink(missing_ok=True)
-    shared, killed_at = _evaluate_on_fleet([*given, "--output", str(out)], out, frames)
+    results = folder / "fleet" / "results.jsonl"
+    results.unlink(missing_ok=True)
+    shared, killed_at = _evaluate_on_fleet(
+        [*given, "--output", str(results.parent)], results, frames
+    )
     (one,), (other,) = (found["tasks"][TASKS[0]]["variants"].values() for found in (alone, shared))
-    texts = [(folder / name / "results.jsonl").read_bytes() for name in ("alone", "fleet")]
-    same = one["digests"] == other["digests"] and texts[0] == texts[1]
+    equal = results.read_bytes() == (folder / "alone" / "results.jsonl").read_bytes()
+    same = one["digests"] == other["digests"] and equal
     return {
         "frames": frames,
         "workers": WORKERS,
@@ -178,11 +176,11 @@ def _share(bag: Path, frames: int, folder: Path) -> dict[str, Any]:
 
 
 def _evaluate_on_fleet(
-    arguments: Sequence[str], folder: Path, lines: int
+    arguments: Sequence[str], results: Path, lines: int
 ) -> tuple[dict[str, Any], int]:
     """Run an evaluation on a Dask cluster of two processes; kill one when half is done.
 
-    Returns its answer, and how many of the `lines` of its results were there at that moment.
+    Returns its answer, and how many of the `lines` of its results were written at that time.
 
     `ConfigurationError` when Dask is missing; `BenchmarkError` when it fails, or ended before a
     worker could be killed.
@@ -205,7 +203,7 @@ def _evaluate_on_fleet(
             command, stdout=subprocess.PIPE, text=True, env=child_environment()
         )
         try:
-            at = _kill_half_way(child, cluster, folder / "results.jsonl", lines)
+            at = _kill_half_way(child, cluster, results, lines)
             out, _ = child.communicate(timeout=RUN_LIMIT_S)
         finally:
             child.kill()
@@ -232,17 +230,15 @@ def _kill_half_way(child: subprocess.Popen[str], cluster: Any, results: Path, li
 def _compare(bag: Path, frames: int, calibration: int, folder: Path) -> dict[str, Any]:
     with busy_now_and_then():
         evaluate([str(bag), "--frames", str(calibration), "--output", str(folder / "times")])
-        recorded = _read_times(bag, folder / "times")
+        with open_image_bag(bag) as images:
+            stream = name_stream(str(bag.absolute()), images.topic)
+            arrivals = {stream: images.log_times_ns}
+        recorded = read_recorded([open_trace(folder / "times")], arrivals)
         rate_hz, deadlines_ms, predicted = choose_deadlines(recorded)
-        options = ["--rate", f"{rate_hz:.3f}"]
+        options = ["--mode", "realtime", "--frames", str(frames), "--rate", f"{rate_hz:.3f}"]
         for task, deadline_ms in deadlines_ms.items():
             options += ["--deadline", f"{task}={deadline_ms:.3f}"]
-        live = evaluate(
-            [
-                *(str(bag), "--mode", "realtime", "--frames", str(frames)),
-                *(*options, "--output", str(folder / "realtime")),
-            ]
-        )
+        live = evaluate([str(bag), *options, "--output", str(folder / "realtime")])
     simulated = evaluate([str(folder / "realtime"), "--mode", "simulated"])
     return {
         "frames": frames,
@@ -255,7 +251,7 @@ def _compare(bag: Path, frames: int, calibration: int, folder: Path) -> dict[str
 
 
 def compare_misses(live: Mapping[str, Any], simulated: Mapping[str, Any]) -> dict[str, Any]:
-    """Miss ratios of a replay in real time and of its simulation, and whether they agree."""
+    """Compare the miss ratios of a replay in real time and of its simulation."""
     pairs = {
         name: (task["miss_ratio"], simulated["tasks"][name]["miss_ratio"])
         for name, task in live["tasks"].items()
@@ -271,17 +267,10 @@ def compare_misses(live: Mapping[str, Any], simulated: Mapping[str, Any]) -> dic
     return {"tasks": tasks, "pressed": pressed, "passed": pressed and agree}
 
 
-def _read_times(bag: Path, folder: Path) -> list[RecordedTask]:
-    with open_image_bag(bag) as images:
-        stream = name_stream(str(bag.absolute()), images.topic)
-        arrivals = {stream: images.log_times_ns}
-    return read_recorded([open_trace(folder)], arrivals)
-
-
 def choose_deadlines(recorded: Sequence[RecordedTask]) -> tuple[float, dict[str, float], float]:
-    """Rate in Hz and deadlines in ms under which the simulator misses some 15 % of the frames.
+    """Choose rate in Hz and deadlines in ms at which the simulator misses some 15 % of the frames.
 
-    The third is the miss ratio that it expects.
+    The third value is the miss ratio that it predicts.
     """
     usual_ns = {task.name: float(task.base_ns[0].sum()) for task in recorded}
     rate_hz = 1e9 / (_PERIOD * sum(usual_ns.values()))
@@ -308,7 +297,7 @@ def choose_deadlines(recorded: Sequence[RecordedTask]) -> tuple[float, dict[str,
 
 
 def report(result: Mapping[str, Any]) -> Report:
-    """What became of the frames, and real time against simulated."""
+    """Report the outcomes of the frames, and real time against simulated."""
     lines = []
     if kept := result["sequential"]:
         memory = kept["memory_mb"]

@@ -1,10 +1,10 @@
-"""What every back end offers: a part of a network, made ready, that maps arrays to arrays.
+"""The interface of back ends: a part of a network, ready to run, maps arrays to arrays.
 
-Between two parts stand *boundary tensors*. They have one form, so that any variant of a stage can
+*Boundary tensors* pass between two parts. They have one form, so that any variant of a stage can
 follow any other: float32, logical shape as in the graph (maps are ``[1, C, H, W]``), dense in
 either memory layout (C order or channels last). Between CPU back ends they are numpy arrays,
 between CUDA back ends objects with ``__cuda_array_interface__``. A runner that needs another
-layout or another device moves them, in its own time.
+layout or device converts them, in its own time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from jetson_dnn_rt.errors import BackendUnavailableError, JetsonDnnRtError
+from jetson_dnn_rt.errors import JetsonDnnRtError
 from jetson_dnn_rt.models.model import Part
 
 Array = Any
@@ -37,27 +37,19 @@ class BackendInfo:
     name: str
     version: str  # of its library; empty where it is missing
     available: bool  # whether runners can be made
-    precisions: tuple[str, ...]  # that it computes in here
-    reason: str = ""  # why something is not available; empty where all is well
-    fix: str = ""  # what to do about it
+    precisions: tuple[str, ...]  # supported on this machine
+    reason: str = ""  # why something is not available; else empty
+    fix: str = ""  # how to make it available
 
 
 def inspect_library(name: str, fix: str) -> BackendInfo:
-    """Look at a back end that needs nothing but its library, which computes in fp32."""
+    """Inspect a back end that needs only its library and computes in fp32."""
     try:
         library = importlib.import_module(name)
     except Exception as error:  # a broken installation raises OSError, RuntimeError and others
         return BackendInfo(name, "", False, (), f"cannot be imported: {error}", fix)
     version = str(getattr(library, "__version__", "unknown")).split("-")[0]
     return BackendInfo(name, version, True, ("fp32",))
-
-
-def check_precision(where: str, precision: str, known: Sequence[str]) -> None:
-    """Raise `BackendUnavailableError` for a precision that a back end does not compute in."""
-    if precision not in known:
-        raise BackendUnavailableError(
-            f"{where} computes in {', '.join(known)}, not in {precision}"
-        )
 
 
 class RunnerClosedError(JetsonDnnRtError):
@@ -69,38 +61,43 @@ class Runner(ABC):
 
     backend: str
     version: str  # of the library
-    precision: str  # that convolutions are computed in
+    precision: str  # of convolutions
     device: str = "cpu"  # or ``cuda``: where the outputs are
     takes_any_batch: bool = False
-    """Whether it runs inputs of any first dimension, and gives arrays of their own each time."""
+    """Whether inputs may have any first dimension; every run then returns new arrays."""
 
     def __init__(self, part: Part) -> None:
         self.name = part.name
         self.input_shapes = part.input_shapes
-        # What the last run copied before its first layer, and `to_host` after its last one.
+        # Bytes that the last run copied before its first layer, and `to_host` after its last one.
         self.copied_bytes = 0
-        # Deadline class of the next run (`jetson_dnn_rt.tasks.Work`): a GPU prefers the higher.
+        # Deadline class of the next run (`jetson_dnn_rt.tasks.Work`): a GPU runs higher ones
+        # first.
         self.urgency = 0
         self._closed = False
 
     def allocate_input(self, images: int = 1) -> npt.NDArray[np.float32]:
-        """Make a host buffer for `images` first inputs, in memory that is read fast from."""
-        return np.zeros((images * self.input_shapes[0][0], *self.input_shapes[0][1:]), np.float32)
+        """Allocate a host buffer for `images` first inputs, in memory that is fast to read."""
+        first, *rest = self.input_shapes[0]
+        return self._allocate((images * first, *rest))
+
+    def _allocate(self, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
+        return np.zeros(shape, np.float32)
 
     def run(self, values: list[Array]) -> tuple[Array, ...]:
-        """Run the part on its inputs in their order; it is done when this returns.
+        """Run the part on its inputs, in order; the result is complete on return.
 
-        The arrays are read only; the list may be emptied, to give memory back at its last use. The
-        runner owns the outputs, which are valid until the next call. `RunnerClosedError` after
+        The arrays are read only; the list may be emptied, to release memory after its last use.
+        The runner owns the outputs, which are valid until the next call. `RunnerClosedError` after
         `close`.
         """
         self._check_open()
         return self._run(values)
 
     def queue(self, values: list[Array]) -> tuple[Array, ...]:
-        """Like `run`, but it need only be done when `to_host` of this runner returns.
+        """Like `run`, but the result may be incomplete until `to_host` of this runner returns.
 
-        So the last stage waits for a device once, not for the network and again for the copy.
+        So the last stage waits once for the device, not for the network and again for the copy.
         """
         self._check_open()
         return self._queue(values)
@@ -116,7 +113,7 @@ class Runner(ABC):
     def _run(self, values: list[Array]) -> tuple[Array, ...]: ...
 
     def to_host(self, values: Sequence[Array]) -> HostArrays:
-        """Bring boundary tensors to the host, where decoders read them."""
+        """Copy boundary tensors to the host, where decoders read them."""
         return tuple(as_host(value) for value in values)
 
     def close(self) -> None:
@@ -139,40 +136,52 @@ def as_host(value: Array) -> npt.NDArray[Any]:
     return array
 
 
-class HostInputs:
-    """The inputs of a library that reads host arrays in C order: as they are, or copied."""
+class HostRunner(Runner):
+    """A runner of a library that reads host arrays in C order, in place or copied."""
 
-    def __init__(self, shapes: Sequence[tuple[int, ...]]) -> None:
-        self._shapes = shapes
-        self._own: list[npt.NDArray[np.float32] | None] = [None] * len(shapes)
-        self._bound: list[npt.NDArray[np.float32] | None] = [None] * len(shapes)
+    def __init__(self, part: Part) -> None:
+        super().__init__(part)
+        self._own: dict[int, npt.NDArray[np.float32]] = {}
+        self._bound: dict[int, npt.NDArray[np.float32]] = {}
+        self._outputs: tuple[Any, ...] = ()
 
-    def place(self, values: Sequence[Array]) -> list[tuple[int, npt.NDArray[np.float32]]]:
-        """The inputs that must be bound again, with their indices.
+    def _fits(self, array: npt.NDArray[Any]) -> bool:
+        """Whether the library can read an array in place."""
+        return array.flags.c_contiguous
 
-        An array in C order is to be bound as it is; any other is copied into a buffer that stays.
-        """
-        changed = []
+    def _place(self, index: int, value: Array) -> npt.NDArray[np.float32]:
+        """An input as the library reads it, copied into a persistent buffer if needed."""
+        array = as_host(value)
+        if self._fits(array):
+            return array
+        own = self._own.get(index)
+        if own is None:
+            own = self._own[index] = self._allocate(self.input_shapes[index])
+        np.copyto(own, array)
+        self.copied_bytes += own.nbytes
+        return own
+
+    def _bind_inputs(self, values: Sequence[Array]) -> None:
+        """Bind the inputs whose address changed since the last run."""
+        self.copied_bytes = 0
         for index, value in enumerate(values):
-            array = as_host(value)
-            if not array.flags.c_contiguous:
-                own = self._own[index]
-                if own is None:
-                    own = self._own[index] = np.empty(self._shapes[index], np.float32)
-                np.copyto(own, array)
-                array = own
-            if array is not self._bound[index]:
-                # Held, so that the memory stays while it is bound.
-                self._bound[index] = array
-                changed.append((index, array))
-        return changed
+            array = self._place(index, value)
+            if array is not self._bound.get(index):
+                self._bound[index] = array  # keeps the memory alive while it is bound
+                self._bind(index, array)
+
+    def _bind(self, index: int, array: npt.NDArray[np.float32]) -> None:
+        raise NotImplementedError
+
+    def _close(self) -> None:
+        self._own, self._bound, self._outputs = {}, {}, ()
 
 
 class Parts:
-    """The images of a batch, not yet side by side: for runners that copy their inputs anyway.
+    """The images of a batch, not yet stacked: for runners that copy their inputs anyway.
 
-    Boundary tensors of one shape, ``[1, ...]``, in the order of the batch; `shape` is that of all
-    of them together.
+    Boundary tensors of one shape, ``[1, ...]``, in the order of the batch; `shape` is that of the
+    stack.
     """
 
     def __init__(self, parts: Sequence[Array]) -> None:

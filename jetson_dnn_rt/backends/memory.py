@@ -1,4 +1,4 @@
-"""How much memory there is in use, on the host and on a CUDA device."""
+"""Memory in use, on the host and on a CUDA device."""
 
 from __future__ import annotations
 
@@ -12,28 +12,25 @@ from jetson_dnn_rt.errors import BackendUnavailableError
 
 
 def used_bytes(device: str = "cpu") -> int:
-    """Memory in use, to be compared before and after something is loaded.
+    """Memory in use, in bytes, to compare before and after loading something.
 
-    ``cpu``: the resident memory of this process. ``cuda``: with it what is in use on the device,
-    of all processes, because drivers tell no more; the device is opened for it. A Jetson's GPU
-    shares the memory of the host: what the whole machine uses counts, once.
+    ``cpu``: the resident memory of this process. ``cuda``: plus the memory in use on the device,
+    by all processes, because drivers report no more; the device is opened for it. A Jetson's GPU
+    shares the host's memory: there, the memory in use on the whole machine counts once.
     """
     resident = int(psutil.Process().memory_info().rss)
     if device != "cuda":
         return resident
     try:
-        open_cuda().close()  # what opening it takes belongs to no variant
+        open_cuda().close()  # memory used by opening it belongs to no variant
     except BackendUnavailableError:
         return resident
-    found = _find_device()
-    if found is None:
-        return resident
-    used, shared = found
+    used, shared = _find_device()
     return used if shared else int(psutil.Process().memory_info().rss) + used
 
 
-def _find_device() -> tuple[int, bool] | None:
-    """Bytes in use on the device, and whether they are the host's; None where none is open."""
+def _find_device() -> tuple[int, bool]:
+    """Bytes in use on the device, 0 where none is open, and whether it is host memory."""
     torch: Any = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         free, total = torch.cuda.mem_get_info()
@@ -47,6 +44,6 @@ def _find_device() -> tuple[int, bool] | None:
             kind = runtime.cudaDeviceAttr.cudaDevAttrIntegrated
             _, shared = runtime.cudaDeviceGetAttribute(kind, 0)
         except RuntimeError:  # no driver
-            return None
-        return (int(total - free), bool(shared)) if int(status) == 0 else None
-    return None
+            break
+        return (int(total - free), bool(shared)) if int(status) == 0 else (0, False)
+    return 0, False

@@ -1,4 +1,4 @@
-"""The back end that takes the times of a script and returns zeros."""
+"""The null back end: takes as long as a script says and returns zeros."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from jetson_dnn_rt.models.model import Part
 from jetson_dnn_rt.models.sources.null import NullOrigin
 
 _BURNT = bytes(16384)
-"""Its checksum takes about 10 us, in which the interpreter is free."""
+"""Its checksum takes about 10 us, during which the interpreter's lock is released."""
 
 
 def inspect(name: str) -> BackendInfo:
-    """It is always there."""
+    """Describe the back end, which is always available."""
     return BackendInfo(name, __version__, True, ("fp32",))
 
 
@@ -29,7 +29,7 @@ def create(part: Part, name: str, precision: str, threads: int, clock: Clock) ->
 class NullRunner(Runner):
     """Waits on a clock instead of computing; on a virtual one no real time passes.
 
-    A script that spins needs a clock that moves by itself.
+    A script that spins needs a clock that advances by itself.
     """
 
     backend = "null"
@@ -50,7 +50,7 @@ class NullRunner(Runner):
         self._outputs = origin.probe(*part.input_shapes[0][2:])
 
     def take_time(self, stage: str) -> None:
-        """Wait as long as the script says for the next run of `stage`; no entry: not at all."""
+        """Wait for the scripted time of the next run of `stage`; without an entry, not at all."""
         if stage not in self._times:
             return
         end_ns = self._clock.now_ns() + next(self._times[stage])
@@ -58,7 +58,7 @@ class NullRunner(Runner):
             self._clock.sleep_until_ns(end_ns)
             return
         while self._clock.now_ns() < end_ns:
-            # As a network does, without the interpreter's lock: others run meanwhile.
+            # Like a network, without the interpreter's lock, so that other threads run.
             zlib.crc32(_BURNT)
 
     def _run(self, values: list[Array]) -> tuple[Array, ...]:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from jetson_dnn_rt.backends.base import Array, BackendInfo, HostInputs, Runner, inspect_library
+from jetson_dnn_rt.backends.base import Array, BackendInfo, HostRunner, Runner, inspect_library
 from jetson_dnn_rt.clock import Clock
 from jetson_dnn_rt.errors import JetsonDnnRtError, ModelError
 from jetson_dnn_rt.models.model import Part
 
 
 def inspect(name: str) -> BackendInfo:
-    """It needs its library alone."""
+    """Describe the back end, which needs only its library."""
     return inspect_library(name, "pip install onnxruntime")
 
 
@@ -22,13 +23,13 @@ def create(part: Part, name: str, precision: str, threads: int, clock: Clock) ->
     return OnnxRuntimeRunner(part, threads)
 
 
-class OnnxRuntimeRunner(Runner):
+class OnnxRuntimeRunner(HostRunner):
     """A session bound to preallocated buffers, so that nothing is copied per run.
 
-    Its threads do not spin while they wait for work: on a machine whose cores are shared with
-    the other tasks, the camera and DDS, a spinning thread takes from them what it gains here.
+    Its threads do not spin while they wait for work: on cores that are shared with the other
+    tasks, the camera and DDS, spinning costs them what it gains here.
 
-    With one of `threads` the calling thread does everything.
+    With `threads` = 1 the calling thread does everything.
     """
 
     backend = "onnxruntime"
@@ -54,35 +55,30 @@ class OnnxRuntimeRunner(Runner):
             raise
         except Exception as error:  # ONNX Runtime's own classes share no base but Exception
             raise ModelError(f"{part.name} cannot be loaded by onnxruntime: {error}") from error
-        self._inputs = HostInputs(part.input_shapes)
         self._names = [value.name for value in self._session.get_inputs()]
-        self._bind_outputs()
-
-    def _bind_outputs(self) -> None:
-        binding: Any = self._session.io_binding()
-        outputs: list[Any] = []
+        self._binding: Any = self._session.io_binding()
         self._listed: list[str] = []  # lists of boxes: their lengths are known after the run
-        for output in self._session.get_outputs():
-            is_fixed = all(isinstance(side, int) for side in output.shape)
-            if is_fixed and output.type == "tensor(float)":
-                array = np.zeros(output.shape, np.float32)
-                place = (array.shape, array.ctypes.data)
-                binding.bind_output(output.name, "cpu", 0, np.float32, *place)
-                outputs.append(array)
-            else:
-                binding.bind_output(output.name, "cpu")  # keeps the order of the outputs
-                self._listed.append(output.name)
-                outputs.append(None)
-        self._binding = binding
         self._values: list[Any] = []
-        self._outputs: tuple[Any, ...] = tuple(outputs)
+        outputs = self._session.get_outputs()
+        self._outputs = tuple(self._bind_output(output) for output in outputs)
+
+    def _bind_output(self, output: Any) -> npt.NDArray[np.float32] | None:
+        if output.type == "tensor(float)" and all(isinstance(side, int) for side in output.shape):
+            array = np.zeros(output.shape, np.float32)
+            place = (array.shape, array.ctypes.data)
+            self._binding.bind_output(output.name, "cpu", 0, np.float32, *place)
+            return array
+        self._binding.bind_output(output.name, "cpu")  # keeps the order of the outputs
+        self._listed.append(output.name)
+        return None
+
+    def _bind(self, index: int, array: npt.NDArray[np.float32]) -> None:
+        place = (array.shape, array.ctypes.data)
+        self._binding.bind_input(self._names[index], "cpu", 0, np.float32, *place)
 
     def _run(self, values: list[Array]) -> tuple[Array, ...]:
-        for index, array in self._inputs.place(values):
-            self._binding.bind_input(
-                self._names[index], "cpu", 0, np.float32, array.shape, array.ctypes.data
-            )
-        for name in self._listed:  # bound once, it would keep the shape of the run before
+        self._bind_inputs(values)
+        for name in self._listed:  # bound once, it would keep the shape of the previous run
             self._binding.bind_output(name, "cpu")
         self._session.run_with_iobinding(self._binding)
         if not self._listed:
@@ -94,7 +90,6 @@ class OnnxRuntimeRunner(Runner):
         )
 
     def _close(self) -> None:
+        super()._close()
         self._binding = self._session = None
-        self._inputs = HostInputs(())
-        self._outputs = ()
         self._values = []

@@ -1,8 +1,8 @@
-"""All back ends, and runners made by their names.
+"""Registry of back ends: look them up by name and make runners.
 
 A new back end is one module with ``inspect(name) -> BackendInfo`` and ``create(part, name,
-precision, threads, clock) -> Runner``, one line in `_MODULES` and one test; those of plug-ins
-register in `jetson_dnn_rt.plugins`.
+precision, threads, clock) -> Runner``, its name in `BACKENDS` and one test; plug-ins register
+theirs in `jetson_dnn_rt.plugins`.
 """
 
 from __future__ import annotations
@@ -24,48 +24,41 @@ PLUG_INS = tuple(collect("BACKENDS"))
 """Back ends of plug-ins, see `jetson_dnn_rt.plugins`."""
 
 BUILT_BEFOREHAND = (*TENSORRT, *PLUG_INS)
-"""They need minutes to make a network ready: the library keeps the result."""
+"""Back ends that need minutes to prepare a network: the library stores the result."""
 
 BACKENDS = ("openvino", "onnxruntime", "torch", *TENSORRT, *PLUG_INS, "null")
 
-_MODULES = {
-    **{name: name for name in ("openvino", "onnxruntime", "torch", "null")},
-    **dict.fromkeys(TENSORRT, "tensorrt.runner"),
-}
 
-
-def _load(name: str) -> ModuleType:
-    return importlib.import_module(f"jetson_dnn_rt.backends.{_MODULES[name]}")
-
-
-def load_plug_in(name: str) -> ModuleType:
-    """Import the module of a back end of a plug-in."""
-    return importlib.import_module(collect("BACKENDS")[name])
+def load_backend(name: str) -> ModuleType:
+    """Import the module of a back end."""
+    if name in PLUG_INS:
+        return importlib.import_module(collect("BACKENDS")[name])
+    module = "tensorrt.runner" if name in TENSORRT else name
+    return importlib.import_module(f"jetson_dnn_rt.backends.{module}")
 
 
 def list_backends() -> list[BackendInfo]:
-    """Look at every back end; imports those that are installed. DLA cores only where they are."""
+    """Inspect every back end, importing those installed; DLA cores only where present."""
     infos = [inspect_backend(name) for name in BACKENDS]
     return [info for info in infos if info.available or TENSORRT.get(info.name) is None]
 
 
 def inspect_backend(name: str) -> BackendInfo:
-    """Look at one back end."""
-    found = load_plug_in(name).inspect() if name in PLUG_INS else _load(name).inspect(name)
-    info: BackendInfo = found
+    """Inspect one back end."""
+    info: BackendInfo = load_backend(name).inspect(name)
     return info
 
 
 def is_installed(name: str) -> bool:
-    """Whether a back end's library is there, without importing it."""
+    """Whether a back end's library is installed, without importing it."""
     library = "tensorrt" if name in TENSORRT else name
     return name == "null" or importlib.util.find_spec(library) is not None
 
 
 def require_backend(backend: str, precision: str) -> BackendInfo:
-    """Look at a back end that must be there and compute in a precision.
+    """Inspect a back end that must be available and support a precision.
 
-    `BackendUnavailableError` where it is missing here, with the fix, or lacks that precision.
+    `BackendUnavailableError` where it is missing, with the fix, or lacks that precision.
     """
     info = inspect_backend(backend)
     if not info.available:
@@ -83,8 +76,8 @@ def create_runner(
 ) -> Runner:
     """Make a network, or a run of its stages, ready to run.
 
-    `backend` and `precision` are those of a variant's name, ``openvino`` and ``bf16`` of
-    ``full@openvino-bf16``. One run takes `threads`, >= 1. The null back end waits on `clock`, by
+    `backend` and `precision` are parts of a variant's name: ``openvino`` and ``bf16`` of
+    ``full@openvino-bf16``. One run uses `threads`, >= 1. The null back end waits on `clock`, by
     default the steady one.
 
     Raises
@@ -92,8 +85,8 @@ def create_runner(
     ConfigurationError
         When the back end or the precision is unknown.
     BackendUnavailableError
-        When it is missing here, with the fix, or does not compute in that precision. Of a plug-in
-        always: its tuned kernels are in a library (`variants.running.engines`).
+        When it is missing, with the fix, or does not compute in that precision. Always for a
+        plug-in: its tuned kernels are in a library (`variants.running.engines`).
     ModelError
         When the back end cannot run the network.
     """
@@ -107,9 +100,9 @@ def create_runner(
     if backend in PLUG_INS:
         raise BackendUnavailableError(
             f"{part.name} is not tuned for {backend}-{precision}: untuned kernels are many times "
-            "slower and are never run; run jetson-dnn-rt build, which keeps its work in the "
+            "slower and are never run; run jetson-dnn-rt build, which stores its work in the "
             "library"
         )
     clock = clock or SteadyClock()
-    runner: Runner = _load(backend).create(part, backend, precision, threads, clock)
+    runner: Runner = load_backend(backend).create(part, backend, precision, threads, clock)
     return runner

@@ -1,4 +1,4 @@
-"""Threads of the libraries below, which together take no more than was decided.
+"""Thread counts of the libraries, limited so that together they stay within the budget.
 
 Where the number is set:
 

@@ -16,13 +16,11 @@ from jetson_dnn_rt.backends.base import (
     BackendInfo,
     Runner,
     as_host,
-    check_precision,
     inspect_library,
 )
 from jetson_dnn_rt.backends.cuda.owners import TorchCuda
 from jetson_dnn_rt.backends.cuda.runner import CudaRunner
 from jetson_dnn_rt.clock import Clock
-from jetson_dnn_rt.errors import BackendUnavailableError
 from jetson_dnn_rt.models.model import Part
 
 if TYPE_CHECKING:
@@ -35,7 +33,7 @@ PRECISIONS = {"cpu": ("fp32", "bf16"), "cuda": ("fp32", "fp16")}
 
 
 def inspect(name: str) -> BackendInfo:
-    """Its precisions are those of the device that torch sees."""
+    """Describe the back end; precisions are those of the device that torch sees."""
     fix = "pip install torch torchvision (on Jetson: NVIDIA's wheel for your JetPack)"
     info = inspect_library(name, fix)
     if not info.available:
@@ -57,7 +55,7 @@ def choose_device() -> str:
     """``cuda`` where torch sees a device, else ``cpu``."""
     import torch
 
-    with warnings.catch_warnings():  # a driver that is too old is reported by the doctor
+    with warnings.catch_warnings():  # the doctor reports a driver that is too old
         warnings.simplefilter("ignore")
         return "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -81,8 +79,8 @@ def _convert_layers(module: torch.nn.Module, dtype: torch.dtype) -> None:
 def box_inputs(graph: fx.GraphModule) -> None:
     """Make a graph take one list of its inputs, which it empties.
 
-    Arguments of a call live as long as the call. Memory that could be used again in the next
-    layer, while it is in the cache, would be held to the end of the stage.
+    Arguments of a call live as long as the call: memory that the next layer could reuse while it
+    is still in the cache would be held until the end of the stage.
     """
     inputs = [node for node in graph.graph.nodes if node.op == "placeholder"]
     first = next(iter(graph.graph.nodes))
@@ -101,19 +99,35 @@ def _take_first(box: list[Any]) -> Any:
     return box.pop(0)
 
 
+def _autocast(device: str, precision: str) -> contextlib.AbstractContextManager[Any]:
+    """Context that computes convolutions and matrix products in a short type, the rest in fp32."""
+    import torch
+
+    if precision == "fp32":
+        return contextlib.nullcontext()
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float16
+    return torch.autocast(device, dtype, cache_enabled=False)
+
+
+def _list_outputs(outputs: Any) -> tuple[Any, ...]:
+    """Outputs of a module as a tuple, floating-point ones in fp32."""
+    return tuple(
+        output.float() if output.is_floating_point() else output
+        for output in (outputs if isinstance(outputs, (tuple, list)) else (outputs,))
+    )
+
+
 class TorchRunner(Runner):
     """A module called without gradients, on the CPU.
 
-    In bf16 convolutions and matrix products are computed in the short type and the rest, box
+    In bf16, convolutions and matrix products are computed in the short type; the rest, box
     arithmetic above all, stays in fp32: bf16 has steps of 2 pixels at x = 400. The weights are
     converted once, here.
 
-    The number of threads is a setting of the calling thread in torch (OpenMP's, which oneDNN takes
-    without asking torch): a new thread has one per core until it is set. So every run
-    looks at it, which costs 0.1 us, and changes it where another runner has left another. With 1
-    the calling thread does everything.
-
-    `BackendUnavailableError` where the CPU does not compute in `precision`.
+    The number of threads is a setting of the calling thread in torch (OpenMP's, which oneDNN uses
+    directly): a new thread has one per core until it is set. So every run checks it, which costs
+    0.1 us, and resets it where another runner changed it. With 1 the calling thread does
+    everything.
     """
 
     backend = "torch"
@@ -126,25 +140,20 @@ class TorchRunner(Runner):
         from jetson_dnn_rt.models.graph.layers import to_channels_last
 
         super().__init__(part)
-        check_precision("torch on cpu", precision, PRECISIONS["cpu"])
-        if precision == "bf16" and not supports_bf16():
-            raise BackendUnavailableError(
-                "this CPU has no bf16 instructions (AVX512_BF16 or AMX): use torch-fp32"
-            )
         self.version = str(torch.__version__)
         self.precision = precision
         self._threads = threads
         module = part.torch_module()
         for parameter in module.parameters():
             parameter.requires_grad_(False)
-        self._short = precision == "bf16"
-        if self._short:
+        if precision == "bf16":
             _convert_layers(module, torch.bfloat16)
         module = to_channels_last(module)
-        self._boxed = isinstance(module, fx.GraphModule)
+        self._boxed = False
         if isinstance(module, fx.GraphModule):
             box_inputs(module)
-        # Without the wrappers of a call, of which a network in eight stages would pay for eight.
+            self._boxed = True
+        # Skips the call wrappers, which a network in eight stages would pay for eight times.
         self._forward: Any = module.forward
 
     def _run(self, values: list[Array]) -> tuple[Array, ...]:
@@ -152,24 +161,14 @@ class TorchRunner(Runner):
 
         if torch.get_num_threads() != self._threads:
             torch.set_num_threads(self._threads)
-        precision = (
-            torch.autocast("cpu", torch.bfloat16, cache_enabled=False)
-            if self._short
-            else contextlib.nullcontext()
-        )
-        with torch.inference_mode(), precision:
+        with torch.inference_mode(), _autocast("cpu", self.precision):
             inputs = [torch.from_numpy(as_host(value)) for value in values]
             if self._boxed:
                 values.clear()
                 outputs = self._forward(inputs)
             else:
                 outputs = self._forward(*inputs)
-            if isinstance(outputs, torch.Tensor):
-                outputs = (outputs,)
-            return tuple(
-                (output.float() if output.is_floating_point() else output).numpy()
-                for output in outputs
-            )
+            return tuple(output.numpy() for output in _list_outputs(outputs))
 
     def _close(self) -> None:
         self._forward = None
@@ -180,17 +179,16 @@ class TorchCudaRunner(CudaRunner):
 
     In fp16, convolutions and matrix products are computed in half precision and the rest as
     torch's autocast colours it: exponentials, sums and softmax in fp32, and arithmetic with fp32
-    constants, box arithmetic above all, in fp32 as well. Their weights are converted once, here,
-    with batch norms folded in. In fp32 it is IEEE's: TF32 is off. A network whose kernels depend
-    on the data (lists of boxes) has no CUDA graph.
+    constants, box arithmetic above all, in fp32 as well. Weights are converted once, here, with
+    batch norms folded in. fp32 is IEEE single precision: TF32 is off. A network whose kernels
+    depend on the data (lists of boxes) has no CUDA graph.
 
-    `BackendUnavailableError` where torch sees no CUDA device, or the precision is another.
+    `BackendUnavailableError` where torch sees no CUDA device.
     """
 
     backend = "torch"
 
     def __init__(self, part: Part, precision: str, *, cuda_graph: bool = True) -> None:
-        check_precision("torch on cuda", precision, PRECISIONS["cuda"])
         cuda = TorchCuda()
         import torch
 
@@ -203,12 +201,12 @@ class TorchCudaRunner(CudaRunner):
         module = fold_norms(part.torch_module()).requires_grad_(False).to("cuda")
         if precision == "fp16":
             _convert_layers(module, torch.float16)
-        # Without the wrappers of a call, which runs without a graph pay for.
+        # Skips the call wrappers, which runs without a graph pay for.
         self._forward: Any = to_channels_last(module).forward
         self._prepare()
 
     def _allocate_device_input(self, shape: tuple[int, ...]) -> Array:
-        # As the kernels of tensor cores read maps, and as the stage before gives them.
+        # The layout that tensor-core kernels read and the previous stage returns.
         assert isinstance(self._cuda, TorchCuda)
         return self._cuda.allocate(shape, np.float32, channels_last=len(shape) == 4)
 
@@ -221,24 +219,15 @@ class TorchCudaRunner(CudaRunner):
     def _enqueue(self, stream: int) -> tuple[Array, ...]:
         import torch
 
-        precision: contextlib.AbstractContextManager[Any] = (
-            torch.autocast("cuda", torch.float16, cache_enabled=False)
-            if self.precision == "fp16"
-            else contextlib.nullcontext()
-        )
+        short = _autocast("cuda", self.precision)
         cudnn: Any = torch.backends.cudnn
-        # Algorithms are tried in the first runs; the graph keeps the fastest.
-        with torch.inference_mode(), precision, cudnn.flags(True, True, allow_tf32=False):
+        # Algorithms are tried in the first runs; the graph uses the fastest.
+        with torch.inference_mode(), short, cudnn.flags(True, True, allow_tf32=False):
             for index, array in self._mapped.items():
-                # The layout that the kernels want, made in the graph by the one read of the
-                # mapped memory: the layers see the same bytes as with any other memory.
+                # Converts to the kernels' layout in the graph, in the single read of the mapped
+                # memory: the layers see the same bytes as with any other memory.
                 self._inputs[index].copy_(array)
-            outputs = self._forward(*self._inputs)
-            if isinstance(outputs, torch.Tensor):
-                outputs = (outputs,)
-            return tuple(
-                output.float() if output.is_floating_point() else output for output in outputs
-            )
+            return _list_outputs(self._forward(*self._inputs))
 
     def _close(self) -> None:
         super()._close()
@@ -247,7 +236,7 @@ class TorchCudaRunner(CudaRunner):
 
 
 def fold_norms(module: torch.nn.Module) -> torch.nn.Module:
-    """Fold batch norms into convolutions: a kernel less for each. Untraceable modules stay."""
+    """Fold batch norms into convolutions, saving a kernel each; skip untraceable modules."""
     from torch import fx
 
     from jetson_dnn_rt.models.graph.layers import copy_folded

@@ -20,12 +20,12 @@ FIRST_BACKOFF_NS = 250_000_000
 LONGEST_BACKOFF_NS = 5_000_000_000
 
 Deliver = Callable[[Frame, int], None]
-"""Takes a frame and its capture time on the steady clock; must return at once."""
+"""Called with a frame and its capture time on the steady clock; must return at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class CameraState:
-    """What a camera did so far."""
+    """Counts and state of a camera."""
 
     frames: int
     reopened: int
@@ -42,7 +42,7 @@ class Camera:
     listener or in the source's code, costs one frame; the thread continues.
 
     `reopen` opens the source, first here and again after a live one stopped. `rate_hz` is the rate
-    of a source that is not live, 0 = its native rate; `limit` ends the stream after so many
+    of a source that is not live, 0 = its native rate; `limit` ends the stream after that many
     frames. `stamp` makes the stamp of a frame from its capture time. `on_start` and `on_end` are
     called on the camera's thread, at its start (scheduling class) and at the stream's end.
     """
@@ -90,7 +90,7 @@ class Camera:
 
     @property
     def state(self) -> CameraState:
-        """What the camera did so far."""
+        """Its counts and state so far."""
         return self._state
 
     def use_memory(self, allocate: Allocate, frames: int) -> None:
@@ -187,28 +187,21 @@ class Camera:
                 self._lose(source, error)
                 continue
             longest_ns = max(longest_ns * 15 // 16, self._clock.now_ns() - begin_ns)
-            if source.live:
-                captured_ns = source.capture_ns
-            else:
-                captured_ns = None
+            if not source.live:
                 if not self._sleep_until(due_ns):
                     return False
                 now_ns = self._clock.now_ns()
                 # A late wake-up does not move the times that follow. A frame that could not be
-                # read in time does: a burst to catch up would help nobody.
+                # read in time does: a burst to catch up would be of no use.
                 on_time = now_ns - due_ns < period_ns // 2
                 due_ns = (due_ns if on_time else now_ns) + period_ns
-            capture_ns = self._clock.now_ns() if captured_ns is None else captured_ns
-            state = self._state
+            stamped_ns = source.capture_ns if source.live else None
+            capture_ns = self._clock.now_ns() if stamped_ns is None else stamped_ns
+            state, stamp_ns = self._state, self._stamp(capture_ns)
             frame = Frame(
-                image=loan.buffer,
-                encoding=ENCODING,
-                stamp_ns=self._stamp(capture_ns),
-                sequence=state.frames,
-                frame_id=self._frame_id,
-                owner=loan,
+                loan.buffer, ENCODING, stamp_ns, state.frames, self._frame_id, loan,
                 device_address=loan.device_address,
-            )
+            )  # fmt: skip
             self._state = CameraState(state.frames + 1, state.reopened, "", False)
             try:
                 self._deliver(frame, capture_ns)
@@ -275,8 +268,8 @@ def open_camera(source: str, *, rate_hz: float = 0.0, limit: int | None = None) 
     """Read a source on a thread of its own and yield each frame when it is due.
 
     Frames queue up where the caller is slower than they come. Their stamps are on the steady
-    clock. `source` is a name for `open_source`; `rate_hz` 0 is its own rate; `limit` ends after so
-    many frames. SourceError when there is no such source.
+    clock. `source` is a name for `open_source`; `rate_hz` 0 is its own rate; `limit` ends after
+    that many frames. SourceError when the source does not exist.
     """
     frames: SimpleQueue[Frame | None] = SimpleQueue()
     camera = Camera(

@@ -3,7 +3,7 @@
 The headers are read up to the picture itself, by the rules of libjpeg and libpng. Where those
 would skip bytes, take the later of two sizes or guess, the file is refused: the size that is
 checked here is the size that is decoded. Of a PNG the decoder sees the picture alone: texts and
-colour profiles, which it would inflate, take no part in the pixels.
+colour profiles, which it would inflate, do not affect the pixels.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from jetson_dnn_rt.frames import Image
 from jetson_dnn_rt.models.input.encodings import ENCODINGS
 
 MAX_PIXELS = 1 << 26
-"""64 megapixels: more is refused before anything is looked at or allocated."""
+"""64 megapixels: more is refused before anything is read or allocated."""
 
 MAX_SEGMENTS = 4096
-"""In front of the picture: an ICC profile takes up to 255, each fill byte of a JPEG counts too."""
+"""Segments before the picture: an ICC profile takes up to 255; fill bytes of a JPEG count too."""
 
 MAX_SCANS = 32
-"""Of a progressive JPEG, which usually has 10: each costs a pass over the whole picture, however
-few bytes it has."""
+"""Scans of a progressive JPEG, which usually has 10: each costs a pass over the whole picture,
+however few bytes it has."""
 
 _BYTES_PER_PIXEL = 6
-"""OpenCV takes so many to decode a picture: it has it twice."""
+"""Memory that OpenCV needs to decode a picture, which it holds twice."""
 
 MAX_CHUNKS_PER_KIB = 1
-"""Of pixels in a PNG, besides `MAX_SEGMENTS`: libpng writes 8 KiB into each."""
+"""Chunks of pixels in a PNG, besides `MAX_SEGMENTS`: libpng writes 8 KiB into each."""
 
 _PNG_HEAD = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"
 _PNG_END = b"\x00\x00\x00\x00IEND\xaeB`\x82"
 _SOS, _TEM = 0xDA, 0x01
 _SEGMENTS = frozenset((0xC4, 0xCC, 0xDB, 0xDC, 0xDD, *range(0xE0, 0xF0), 0xFE))
-"""Markers before the picture that say their length: tables, restart interval, applications."""
+"""Markers before the picture that have a length: tables, restart interval, applications."""
 _FRAMES = {0xC0: "baseline", 0xC1: "extended", 0xC2: "progressive"}
 _OTHER_FRAMES = frozenset(range(0xC3, 0xD0)) - _SEGMENTS
 
 
 class BadImageError(FrameError):
-    """A message that is no image; the text says what is wrong, with the figures.
+    """A message that is not an image; the text says what is wrong, with the figures.
 
     `reason` is one word for the counts: ``encoding``, ``size``, ``step``, ``length``,
     ``truncated``, ``format``, ``frame_id``.
@@ -67,7 +67,7 @@ def check_size(height: int, width: int) -> None:
 def decode_picture(data: npt.NDArray[np.uint8]) -> Image:
     """Decode a JPEG or PNG file, uint8 [H, W, 3] in the order bgr.
 
-    The picture is as it lies in the file: an orientation in its EXIF data is not applied, so that
+    The picture is returned as stored: an orientation in its EXIF data is not applied, so that
     boxes and camera calibration are in the pixels of the sensor. BadImageError when it is neither
     JPEG nor PNG, too large, or damaged.
     """
@@ -77,17 +77,13 @@ def decode_picture(data: npt.NDArray[np.uint8]) -> Image:
     try:
         image = cv2.imdecode(data, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
     except (cv2.error, MemoryError, ValueError) as error:
-        text = " ".join(str(error).split())[:200]
-        text = f"compressed image of {width}x{height} pixels: {text}"
-        raise BadImageError("truncated", text) from error
+        text = f"{width}x{height} pixels: {' '.join(str(error).split())[:200]}"
+        raise BadImageError("truncated", f"compressed image of {text}") from error
     if image is None:
         raise BadImageError("truncated", f"{len(data)} bytes of compressed image are damaged")
     if image.shape != (height, width, 3) or image.dtype != np.uint8:
-        raise BadImageError(
-            "size",
-            f"compressed image of {width}x{height} pixels was decoded as "
-            f"{image.shape} of {image.dtype}",
-        )
+        text = f"was decoded as {image.shape} of {image.dtype}"
+        raise BadImageError("size", f"compressed image of {width}x{height} pixels {text}")
     return np.asarray(image, np.uint8)
 
 
@@ -95,14 +91,14 @@ def _read_headers(data: npt.NDArray[np.uint8]) -> tuple[int, int, npt.NDArray[np
     """Height and width that OpenCV will decode, and as much of the file as it is to see.
 
     BadImageError when the file is neither JPEG nor PNG, is too large to be decoded, is damaged in
-    front of the picture, or leaves it open which size is meant.
+    front of the picture, or is ambiguous about its size.
     """
     head = data[: len(_PNG_HEAD)].tobytes()
     if head == _PNG_HEAD:
         return _read_png(data)
     if head.startswith(b"\xff\xd8\xff"):
         return (*_read_jpeg(data.data), data)
-    raise BadImageError("format", f"compressed image of {len(data)} bytes is no JPEG and no PNG")
+    raise BadImageError("format", f"compressed image of {len(data)} bytes is neither JPEG nor PNG")
 
 
 def _read_png(file: npt.NDArray[np.uint8]) -> tuple[int, int, npt.NDArray[np.uint8]]:
@@ -129,8 +125,8 @@ def _read_png(file: npt.NDArray[np.uint8]) -> tuple[int, int, npt.NDArray[np.uin
         if kind in (b"PLTE", b"tRNS"):
             kept.append(data[begin:end])
         elif kind == b"acTL" or kind[0] < 0x60:
-            # An animation is decoded with all its canvases; of the chunks in capitals, without
-            # which there is no picture, no other may be here.
+            # An animation is decoded with all its canvases; no other chunk in capitals, which are
+            # essential to a picture, may be here.
             raise BadImageError("format", f"PNG with a chunk {kind!r} before its pixels")
         begin = end
     raise BadImageError("truncated", f"PNG of {len(data)} bytes: no pixels behind its header")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import cv2
@@ -14,29 +15,21 @@ from jetson_dnn_rt.frames import Image
 
 IMAGE_SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
 DEFAULT_RATE_HZ = 10.0
-"""Of a folder of images, which does not say how fast it was taken."""
-
-
-def open_video(path: str, options: SourceOptions) -> VideoSource:
-    """Open a video file, in any container and codec that FFmpeg reads."""
-    return VideoSource(Path(path).expanduser(), options.loop)
-
-
-def open_images(folder: str, options: SourceOptions) -> ImagesSource:
-    """Open a folder of images of one size."""
-    return ImagesSource(Path(folder).expanduser(), options.loop)
+"""Rate of a folder of images, which has none of its own."""
+ONCE = SourceOptions()
 
 
 class VideoSource(FrameSource):
-    """The frames of a video file, decoded by FFmpeg inside OpenCV.
+    """The frames of a video file, in any container and codec that FFmpeg inside OpenCV reads.
 
-    SourceError when the file is missing or is no video.
+    SourceError when the file is missing or not a video.
     """
 
     live = False
 
-    def __init__(self, path: Path, loop: bool = False) -> None:
-        self._path, self._loop = path, loop
+    def __init__(self, name: str | Path, options: SourceOptions = ONCE) -> None:
+        self._path = path = Path(name).expanduser()
+        self._loop = options.loop
         if not path.is_file():
             raise SourceError(f"video {path} is not there: give the path of a video file")
         self._capture = cv2.VideoCapture(str(path))
@@ -48,9 +41,8 @@ class VideoSource(FrameSource):
             raise SourceError(f"{path} cannot be read as a video: damaged, or an unknown codec")
         if self.width * self.height > MAX_PIXELS:
             self.close()
-            raise SourceError(
-                f"{path}: {self.width}x{self.height} pixels, more than the {MAX_PIXELS} accepted"
-            )
+            size = f"{self.width}x{self.height} pixels"
+            raise SourceError(f"{path}: {size}, more than the {MAX_PIXELS} accepted")
 
     def read(self, out: Image) -> bool:
         """Decode the next frame into `out`."""
@@ -66,22 +58,16 @@ class VideoSource(FrameSource):
         return True
 
     def skip(self) -> bool:
-        """Pass over the next frame without converting it; False at the end."""
+        """Skip the next frame without converting it; False at the end."""
         return bool(self._capture.grab())
 
     def count_frames(self) -> int:
-        """Number of frames, as the container says or, where it does not, counted."""
+        """Number of frames, from the container or, where it has none, counted."""
         count = int(self._capture.get(cv2.CAP_PROP_FRAME_COUNT))
         if count > 0:
             return count
-        other = VideoSource(self._path)
-        try:
-            count = 0
-            while other.skip():
-                count += 1
-            return count
-        finally:
-            other.close()
+        with contextlib.closing(VideoSource(self._path)) as other:
+            return sum(1 for _ in iter(other.skip, False))
 
     def close(self) -> None:
         """Close the file."""
@@ -106,9 +92,9 @@ class ImagesSource(FrameSource):
     live = False
     rate_hz = DEFAULT_RATE_HZ
 
-    def __init__(self, folder: Path, loop: bool = False) -> None:
-        self._files = list_images(folder)
-        self._loop = loop
+    def __init__(self, folder: str, options: SourceOptions) -> None:
+        self._files = list_images(Path(folder).expanduser())
+        self._loop = options.loop
         self._next = 0
         self.height, self.width = read_image(self._files[0]).shape[:2]
 
@@ -135,9 +121,8 @@ def list_images(folder: Path) -> list[Path]:
     """List the images of a folder by name; SourceError when there is no folder or no image."""
     if not folder.is_dir():
         raise SourceError(f"images: {folder} is not a folder")
-    files = sorted(
-        f for f in folder.iterdir() if f.suffix.lower() in IMAGE_SUFFIXES and f.is_file()
-    )
+    images = (file for file in folder.iterdir() if file.suffix.lower() in IMAGE_SUFFIXES)
+    files = sorted(file for file in images if file.is_file())
     if not files:
         raise SourceError(f"images: {folder} holds no image ({', '.join(IMAGE_SUFFIXES)})")
     return files
@@ -156,6 +141,7 @@ def read_image(file: Path) -> Image:
         raise SourceError(
             f"image {file} cannot be decoded, or has more than {MAX_PIXELS} pixels: {text}"
         ) from error
-    if image is None:
-        raise SourceError(f"image {file} cannot be decoded")
+    # An OpenCV that was loaded before this package has a limit of its own.
+    if image is None or image.size > 3 * MAX_PIXELS:
+        raise SourceError(f"image {file} cannot be decoded, or has more than {MAX_PIXELS} pixels")
     return np.asarray(image, np.uint8)

@@ -2,7 +2,7 @@
 
 The messages are those of rclpy or of a bag reader, whose fields are the same. The image is a view
 of the message's own buffer (1 us), whatever its encoding; `jetson_dnn_rt.models.input.encodings`
-says how the pixels lie in it.
+describes the layout of its pixels.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ MAX_FRAME_ID = 256
 """Characters of a coordinate frame's name, which each box of a result repeats."""
 
 MAX_PADDING = 4096
-"""Bytes that a row, and the data, may have besides what `view_image` says."""
+"""Bytes that a row, and the data, may have beyond the limits in `view_image`."""
 
 _MORE_ROWS = 16
-"""Behind those of the picture, at most: decoders of video write whole macroblocks."""
+"""Rows allowed after those of the picture: decoders of video write whole macroblocks."""
 
 
 def stamp_to_ns(header: Any) -> int:
-    """Nanoseconds of a ``std_msgs/msg/Header``; 0, as without a stamp, for one that is no time.
+    """Nanoseconds of a ``std_msgs/msg/Header``; 0, as without a stamp, for one that is not a time.
 
     A message can hold more nanoseconds than a second has. With the seconds' carry such a stamp may
     be too large for the headers of results.
@@ -79,14 +79,8 @@ def view_image(message: Any, sequence: int) -> Frame:
     strides = (step, pixel) if pixel == 1 else (step, pixel, 1)
     image: Image = np.ndarray(shape, np.uint8, buffer=data, strides=strides)
     image.flags.writeable = False
-    return Frame(
-        image=image,
-        encoding=name,
-        stamp_ns=stamp_to_ns(message.header),
-        sequence=sequence,
-        frame_id=message.header.frame_id,
-        owner=message,
-    )
+    header = message.header
+    return Frame(image, name, stamp_to_ns(header), sequence, header.frame_id, message)
 
 
 def decode_image(message: Any, sequence: int) -> Frame:
@@ -96,12 +90,7 @@ def decode_image(message: Any, sequence: int) -> Frame:
     """
     check_frame_id(message.header)
     image = decode_picture(np.frombuffer(message.data, np.uint8))
+    header, copied = message.header, image.nbytes
     return Frame(
-        image=image,
-        encoding="bgr8",
-        stamp_ns=stamp_to_ns(message.header),
-        sequence=sequence,
-        frame_id=message.header.frame_id,
-        owner=image,
-        copied_bytes=image.nbytes,
+        image, "bgr8", stamp_to_ns(header), sequence, header.frame_id, image, copied_bytes=copied
     )

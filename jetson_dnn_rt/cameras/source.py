@@ -1,7 +1,7 @@
-"""Frame sources: their interface, and the table of those that can be opened by name.
+"""Frame sources: their interface, and how they are opened by name.
 
 A new source is one module with a function from its place and `SourceOptions` to a `FrameSource`,
-one line in `SOURCES` and one test.
+one line in `jetson_dnn_rt.config.camera_sources` and one test.
 """
 
 from __future__ import annotations
@@ -10,26 +10,17 @@ import importlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
+from jetson_dnn_rt.config.camera_sources import ANY_SOURCE, CAMERA_SOURCES
 from jetson_dnn_rt.errors import SourceError
 from jetson_dnn_rt.frames import Image
 
 ENCODING = "bgr8"
 """Every source delivers OpenCV's channel order, as in ``sensor_msgs/image_encodings``."""
 
-SOURCES = {
-    "synthetic": ("synthetic[:WxH]", "live.synthetic:open_source"),
-    "video": ("video:PATH", "files:open_video"),
-    "images": ("images:DIR", "files:open_images"),
-    "device": ("device:/dev/videoN", "live.devices:open_device"),
-    "gstreamer": ("gstreamer:PIPELINE", "live.devices:open_pipeline"),
-}
-"""By the scheme of a name: how the name is written, and ``module:function`` below this package,
-which is imported on use. The place may be left out where the form has it in brackets."""
-
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """What a source may use of the parameters of its camera."""
+    """Parameters of a camera that its source may use."""
 
     loop: bool = False  # restart a video or folder at its end; the synthetic drive has none
     width: int = 0  # pixels, asked of a device or the synthetic camera; 0 = its own
@@ -43,7 +34,7 @@ class FrameSource(ABC):
 
     height: int
     width: int
-    # Native rate; 0 when the source does not know one.
+    # Native rate; 0 when the source has none.
     rate_hz: float
     # True when `read` itself waits for the next frame (a device); False when the reader decides
     # when the next frame is due (a file).
@@ -61,25 +52,24 @@ class FrameSource(ABC):
         """
 
     def close(self) -> None:  # noqa: B027 - most sources hold nothing
-        """Release the device or file; `read` must not be called any more."""
+        """Release the device or file; `read` must not be called afterwards."""
 
     def expect(self, out: Image) -> None:
-        """Raise ValueError when `out` is no buffer for this source."""
+        """Raise ValueError when `out` does not fit this source."""
         shape = (self.height, self.width, 3)
         if out.shape != shape or not out.flags.c_contiguous:
             raise ValueError(f"out must be a C-contiguous array of shape {shape}: {out.shape}")
 
 
 def open_source(name: str, options: SourceOptions = SourceOptions()) -> FrameSource:
-    """Open a source of `SOURCES`, such as ``video:PATH`` or ``device:/dev/videoN``.
+    """Open a source of `CAMERA_SOURCES`, such as ``video:PATH`` or ``device:/dev/videoN``.
 
-    SourceError when there is no such source; the message says what would help.
+    SourceError when the source does not exist; the message has the fix.
     """
     scheme, _, place = name.partition(":")
-    if scheme not in SOURCES:
-        *forms, last = (form for form, _ in SOURCES.values())
-        raise SourceError(f"unknown source {name!r}: give {', '.join(forms)} or {last}")
-    form, function = SOURCES[scheme]
+    if scheme not in CAMERA_SOURCES:
+        raise SourceError(f"unknown source {name!r}: give {ANY_SOURCE}")
+    form, function = CAMERA_SOURCES[scheme]
     if not place and not form.startswith(f"{scheme}["):
         raise SourceError(f"source {name!r} names nothing after '{scheme}:'")
     module, _, function = function.partition(":")

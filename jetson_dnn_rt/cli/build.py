@@ -1,8 +1,8 @@
 """Build and measure the variants of a parameter file beforehand, and keep both in the library.
 
-What is there already is not built again. A variant that approximates and is neither faster nor
-lighter than the full model on its back end is refused, with the figures. Exit code 1 when one that
-is listed could not be built.
+Variants already in the library are not built again. A variant that approximates and is neither
+faster nor lighter than the full model on its back end is refused, with the figures. Exit code 1
+when a listed one could not be built.
 
 Kernels of TVM are tuned within tvm_trials and tvm_minutes. Ctrl-C keeps what was measured, and the
 next build goes on from there; nothing else should run meanwhile.
@@ -33,12 +33,12 @@ from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError
 from jetson_dnn_rt.variants.spec import VariantSpec
 
 if TYPE_CHECKING:
-    from jetson_dnn_rt.variants.building import BuildReport, TaskBuilder
+    from jetson_dnn_rt.runtime.building.builder import BuildReport, TaskBuilder
 
 HELP = "build and measure the variants of a parameter file beforehand"
 DEFAULT_RUNS = 100
 
-# Options that stand for the parameter of the same name.
+# Options that override the parameter of the same name.
 _OPTIONS = ("engine_cache", "tvm_trials", "tvm_minutes", "tvm_rpc")
 
 logger = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="frames to fit and to compare with: video:PATH, bag:PATH, images:DIR or "
         "synthetic[:SEED] (default: build_frames of the task, else synthetic)",
     )
-    text = "train decomposed networks so many steps towards the full one (default 0)"
+    text = "train decomposed networks this many steps towards the full one (default 0)"
     add("--recover-steps", type=_parse_steps, default=0, metavar="N", help=text)
     text = f"timed runs of each variant (default {DEFAULT_RUNS})"
     add("--runs", type=parse_count, default=DEFAULT_RUNS, metavar="N", help=text)
@@ -85,7 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Build what is missing and report what there is.
+    """Build the missing variants and report them all.
 
     Raises `ConfigurationError` when the file, a task or the library cannot be used.
     """
@@ -140,10 +140,8 @@ def _plan(args: argparse.Namespace) -> list[_Job]:
     # Errors of the file are reported before the first model is loaded.
     parameters = {}
     for task in args.task or file.tasks:
-        values = read_task(file, task)
-        given = {name: getattr(args, name) for name in _OPTIONS}
-        given = {name: value for name, value in given.items() if value is not None}
-        values = dataclasses.replace(values, **given)
+        given = {name: value for name in _OPTIONS if (value := getattr(args, name)) is not None}
+        values = dataclasses.replace(read_task(file, task), **given)
         try:
             specs = tuple(map(VariantSpec.parse, values.variants))
         except ConfigurationError as error:
@@ -175,15 +173,13 @@ def _plan_task(
 ) -> _Job:
     from jetson_dnn_rt.backends.threads import count_cores
     from jetson_dnn_rt.clock import SteadyClock
-    from jetson_dnn_rt.models.heads.base import DecoderSettings
-    from jetson_dnn_rt.runtime.task import (
-        apply_thresholds,
-        open_library,
-        open_model,
-        tuning_options,
+    from jetson_dnn_rt.runtime.building.builder import (
+        BuildReport,
+        BuildSettings,
+        TaskBuilder,
+        TaskPlan,
     )
-    from jetson_dnn_rt.variants.building import BuildReport, BuildSettings, TaskBuilder, TaskPlan
-    from jetson_dnn_rt.variants.running.variant_set import choose_default
+    from jetson_dnn_rt.runtime.task import open_library, open_model
 
     library = open_library(values.engine_cache)
     if library is None:
@@ -192,19 +188,13 @@ def _plan_task(
     process = file.read(PerceptionNodeConfig, PERCEPTION)
     # The split of the cores is chosen when the process starts: until then one worker has them all.
     workers = 1 if wants_trial(process.threads, [values]) else process.workers
-    settings = DecoderSettings()
-    apply_thresholds(settings, values)
     try:
-        model = open_model(values)
         plan = TaskPlan(
-            task,
-            model,
-            specs or (choose_default(model),),
-            settings,
+            values,
+            open_model(values),
             count_threads(values, process.threads, count_cores(), workers),
-            values.stages,
             batch if values.batch == "auto" else 1,
-            tuning_options(values, tunes=not args.no_tuning),
+            not args.no_tuning,
         )
         frames = args.frames or values.build_frames
         options = BuildSettings(
@@ -215,6 +205,7 @@ def _plan_task(
             again=args.again,
         )
         builder = TaskBuilder(plan, library, options, SteadyClock())
+        return _Job(task, builder, builder.list_missing())
     except ConfigurationError:
         raise
     except JetsonDnnRtError as error:
@@ -224,7 +215,6 @@ def _plan_task(
             BuildReport(task, name, "failed", str(error), False, None, 0.0) for name in names
         )
         return _Job(task, None, failures=failures)
-    return _Job(task, builder, builder.list_missing())
 
 
 def _build(
@@ -251,14 +241,13 @@ def _format(
     libraries: Sequence[str],
     seconds: float,
 ) -> str:
-    rows = []
-    reports = [*listed, *references]
-    for report in reports:
-        state = report.state if report in listed else f"{report.state} (to compare with)"
-        rows.append([report.task, report.variant, state, *format_figures(report.measurement)])
+    reports = [(r, "") for r in listed] + [(r, " (to compare with)") for r in references]
+    rows = [
+        [r.task, r.variant, r.state + note, *format_figures(r.measurement)] for r, note in reports
+    ]
     lines = [format_rows(["task", "variant", "state", *COLUMNS], rows)]
-    lines += [f"{r.task} {r.variant}: {r.state}: {r.reason}" for r in reports if r.reason]
-    built = sum(report.fresh for report in reports)
+    lines += [f"{r.task} {r.variant}: {r.state}: {r.reason}" for r, _ in reports if r.reason]
+    built = sum(report.fresh for report, _ in reports)
     lines.append(f"built {built} in {format_duration(seconds)}; {', '.join(libraries)}")
     return "\n".join(lines)
 

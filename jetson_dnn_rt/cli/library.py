@@ -1,12 +1,13 @@
-"""List what was built, remove what is of no more use, copy it to another board.
+"""List what was built, remove what is no longer of use, copy it to another board.
 
-`prune` removes what any of its conditions says; without a condition, what is stale: damaged, made
+`prune` removes entries that match any of its conditions; without one, stale entries: damaged, made
 by another version of a back end, or for a device that is not here.
 
-`export` writes entries into a file, `import` takes those of a file, after all of it was checked.
-Machine code (engines, compiled kernels) is neither written nor taken: run `jetson-dnn-rt build` on
-the other board, which makes it out of the rest. A library is trusted code all the same, since a
-tuning database decides what code is made: `import` takes a file only with --trust.
+`export` writes entries into a file, `import` stores those of a file, each after all of it was
+checked. Machine code (engines, compiled kernels) is neither exported nor imported: run
+`jetson-dnn-rt build` on the other board, which makes it from the rest. A library is trusted code
+all the same, since a tuning database decides what code is made: `import` takes a file only with
+--trust.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from jetson_dnn_rt.variants.library.transfer import Transfer
     from jetson_dnn_rt.variants.measuring.measurement import Measurement, TimeDistribution
 
-HELP = "list what was built, remove what is of no more use, copy it to another board"
+HELP = "list what was built, remove what is no longer of use, copy it to another board"
 COLUMNS = ("p50 ms", "p99 ms", "memory MB", "agreement", "MACs M", "parameters k")
 
 
@@ -43,23 +44,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action.add_argument("--json", action="store_true", help="one JSON object as the last line")
         return action
 
-    add_action("list", "what there is, with the figures measured")
-    add = add_action("prune", "remove what is of no more use").add_argument
+    add_action("list", "entries with their measured figures")
+    add = add_action("prune", "remove what is no longer of use").add_argument
     add("--stale", action="store_true", help="damaged, of another back-end version or device")
-    text = "neither stored nor loaded for so long"
+    text = "neither stored nor loaded for this long"
     add("--older-than", type=parse_positive, metavar="DAYS", help=text)
-    text = "while the whole library is larger: what was used longest ago"
+    text = "least recently used ones, while the whole library is larger"
     add("--larger-than", type=parse_positive, metavar="MB", help=text)
-    add("--dry-run", action="store_true", help="only say what would be removed")
+    add("--dry-run", action="store_true", help="only report what would be removed")
     add = add_action("export", "write entries into a file").add_argument
     add("file", type=Path, metavar="FILE.tar", help="what is written")
     text = "only of this model, as `library list` names it: builtin:detector"
     add("--model", metavar="NAME", help=text)
     add("--variant", metavar="NAME", help="only this variant: full@tvm-fp32")
     add("--kind", choices=KINDS, help="only entries of this kind")
-    add = add_action("import", "take the entries of a file").add_argument
+    add = add_action("import", "store the entries of a file").add_argument
     add("file", type=Path, metavar="FILE.tar", help="what `library export` wrote")
-    add("--replace", action="store_true", help="take those too that are there already")
+    add("--replace", action="store_true", help="replace entries that are there already")
     text = "needed: a library is trusted code, and whoever made the file can run code here"
     add("--trust", action="store_true", help=text)
 
@@ -109,10 +110,13 @@ def _prune(library: Library, args: argparse.Namespace) -> int:
     )
     size = sum(removal.listing.size_bytes for removal in removals)
     if args.json:
-        found = ((removal.listing, removal.reason) for removal in removals)
         removed = [
-            {"path": str(one.path), "reason": reason, "size_mb": one.size_bytes / 1e6}
-            for one, reason in found
+            {
+                "path": str(r.listing.path),
+                "reason": r.reason,
+                "size_mb": r.listing.size_bytes / 1e6,
+            }
+            for r in removals
         ]
         result = {"library": str(library.root), "dry_run": args.dry_run, "removed": removed}
         result |= {"removed_mb": size / 1e6, "size_mb": library.size_bytes() / 1e6}
@@ -213,7 +217,7 @@ def _format_entries(
             model = listing.header.model or model
             kind, device = listing.header.key.kind, listing.header.key.device or "-"
             stored = f"{listing.header.created:%Y-%m-%d}"
-        # Written by whoever wrote the entry: no control characters for the terminal.
+        # The entry may come from elsewhere: no control characters for the terminal.
         refused = make_printable(measurement.refused) if measurement else ""
         state = "unusable" if problem else "refused" if refused else "ok"
         for note in filter(None, (problem, refused)):
@@ -253,10 +257,10 @@ def format_figures(measurement: Measurement | None) -> list[Cell]:
     if measurement is None:
         return [None] * len(COLUMNS)
     agreement, macs = measurement.agreement, measurement.macs
-    parameters = measurement.parameters
+    parameters, total = measurement.parameters, measurement.total
     return [
-        f"{measurement.total.p50_ns / 1e6:.2f}",
-        f"{measurement.total.p99_ns / 1e6:.2f}",
+        f"{total.p50_ns / 1e6:.2f}",
+        f"{total.p99_ns / 1e6:.2f}",
         round((measurement.memory_bytes + measurement.device_memory_bytes) / 1e6, 1),
         None if agreement is None else f"{agreement.value:.3f} {agreement.metric}",
         None if macs is None else round(macs / 1e6, 1),
@@ -269,20 +273,16 @@ def figures_to_dict(measurement: Measurement | None) -> dict[str, Any]:
     if measurement is None:
         return {}
     agreement, bytes_ = measurement.agreement, measurement.parameter_bytes
+    same = ("macs", "parameters", "threads", "frames", "machine", "date")
     return {
         "time_ms": _times_to_dict(measurement.total),
         "stages": {stage.name: _times_to_dict(stage) for stage in measurement.stages},
         "memory_mb": measurement.memory_bytes / 1e6,
         "device_memory_mb": measurement.device_memory_bytes / 1e6,
         "agreement": None if agreement is None else asdict(agreement),
-        "macs": measurement.macs,
-        "parameters": measurement.parameters,
         "parameters_mb": None if bytes_ is None else bytes_ / 1e6,
-        "threads": measurement.threads,
-        "frames": measurement.frames,
         "frame_size": list(measurement.frame_size),
-        "machine": measurement.machine,
-        "date": measurement.date,
+        **{name: getattr(measurement, name) for name in same},
     }
 
 

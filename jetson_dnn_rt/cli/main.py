@@ -23,7 +23,7 @@ from jetson_dnn_rt.runtime.realtime import set_library_defaults
 COMMANDS = {
     name: f"jetson_dnn_rt.cli.{name}" for name in ("run", "build", "library", "doctor", "bench")
 }
-"""The robot's own; plug-ins bring the others."""
+"""The robot's own commands; plug-ins add the others."""
 
 FAILED = 1
 BAD_ARGUMENTS = 2
@@ -36,7 +36,7 @@ def list_commands() -> dict[str, str]:
 
 
 def build_parser(only: str = "") -> argparse.ArgumentParser:
-    """The parser of all commands, or of one alone, which then needs no module of the others."""
+    """The parser of all commands, or of one alone, which imports no module of the others."""
     parser = argparse.ArgumentParser(
         prog="jetson-dnn-rt", description="DNNs on camera frames, every frame with a deadline."
     )
@@ -53,7 +53,7 @@ def build_parser(only: str = "") -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code; whatever goes wrong is one line on stderr."""
+    """Run a command and return its exit code; every error is one line on stderr."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     args = build_parser(given[0] if given else "").parse_args(given)
     set_library_defaults()

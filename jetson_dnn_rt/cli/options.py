@@ -12,7 +12,7 @@ from jetson_dnn_rt.safety import yaml_files as safe_yaml
 
 NONE = "none"
 
-# The parsers of values below raise argparse.ArgumentTypeError, which ends with exit code 2.
+# The parsers of values below raise argparse.ArgumentTypeError, which leads to exit code 2.
 
 
 def parse_assignment(text: str) -> tuple[str, str]:
@@ -78,7 +78,7 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
 
 
 def add_trace_limit(parser: argparse.ArgumentParser, then: str) -> None:
-    """Add ``--trace-limit-mb``; `then` tells what becomes of jobs beyond it."""
+    """Add ``--trace-limit-mb``; `then` says what happens to jobs beyond it."""
     parser.add_argument(
         "--trace-limit-mb",
         type=parse_limit,

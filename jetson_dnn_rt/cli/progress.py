@@ -46,7 +46,7 @@ class Progress(_Line):
         self._thread: threading.Thread | None = None
 
     def start(self, summary: RunSummary) -> None:
-        """Start to show."""
+        """Start displaying."""
         begin_s = time.monotonic()
 
         def show() -> None:
@@ -67,7 +67,7 @@ class Progress(_Line):
 
 
 def _format_counts(summary: RunSummary, seconds: float) -> str:
-    """Seconds since the start; for each task the share of met frames, and what is not met."""
+    """Seconds since the start; for each task the share of met frames, and the other outcomes."""
     parts = [f"{seconds:5.1f} s"]
     for name, task in summary.tasks.items():
         counts = dict(task.outcomes)

@@ -6,14 +6,13 @@ import json
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from jetson_dnn_rt.config.process import TRACE_LIMIT_MB
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.models.heads.base import Kind
 from jetson_dnn_rt.models.heads.result_lines import describe_result
 from jetson_dnn_rt.results import Detections, Result
 from jetson_dnn_rt.safety.faults import FAULTS, start_thread
@@ -23,36 +22,33 @@ from jetson_dnn_rt.traces.schema import TraceMetadata
 from jetson_dnn_rt.traces.summary import RunSummary
 from jetson_dnn_rt.traces.writer import TraceWriter, describe_no_clocks, load_libraries
 
+if TYPE_CHECKING:
+    from jetson_dnn_rt.nodes.process.graph import TaskInfo
+
 JOIN_S = 30.0
-"""Limit for a disk that does not answer; what it has not taken by then is reported missing."""
+"""Limit for a disk that does not answer; jobs not written by then are reported missing."""
 
 CHECK_LINES = 1024
 """Result lines between two checks of the free space of the disk."""
 
 QUEUE_LIMIT = 256
-"""Jobs that wait for a slow disk before publishing has to wait too: their frames are in memory."""
+"""Jobs that wait for a slow disk before publishing has to wait too: they hold their frames in
+memory."""
 
 FRAMES_KEPT = 3
 """Latest frames whose results are collected for the picture; each holds a buffer of the camera."""
 
 
-class TaskLabels(NamedTuple):
-    """What a task looks for (``detection``, ``segmentation``, ...), and its classes' names."""
-
-    kind: Kind
-    labels: Sequence[str]
-
-
 @dataclass
 class Sight:
-    """One frame and what the tasks found in it, by task."""
+    """One frame and the tasks' results for it, by task."""
 
     frame: Frame
     results: dict[str, Result] = field(default_factory=dict)
 
     @property
     def rank(self) -> tuple[bool, int]:
-        """How good it is for the picture: with boxes, then by the tasks that have seen it."""
+        """Suitability for the picture: frames with boxes first, then those of more tasks."""
         boxes = any(len(r) for r in self.results.values() if isinstance(r, Detections))
         return boxes, len(self.results)
 
@@ -78,7 +74,7 @@ class Recorder:
         self.best: Sight | None = None
         self.error: Exception | None = None
         self.lost = self.removed = 0
-        self._labels: Mapping[str, TaskLabels] = {}
+        self._tasks: Mapping[str, TaskInfo] = {}
         self._keep_sight = keep_sight
         self._recent: deque[Sight] = deque(maxlen=FRAMES_KEPT)
         self._results: TextIO | None = None
@@ -114,7 +110,7 @@ class Recorder:
 
     def introduce(
         self,
-        labels: Mapping[str, TaskLabels],
+        tasks: Mapping[str, TaskInfo],
         metadata: TraceMetadata | None = None,
         clocks: Callable[[int], str] = describe_no_clocks,
     ) -> None:
@@ -123,8 +119,8 @@ class Recorder:
         `clocks` gives the clock configuration at a steady time in ns, in words. Raises `OSError`
         when the trace's folder cannot be written.
         """
-        self._labels = labels
-        self.summary = RunSummary(labels)
+        self._tasks = tasks
+        self.summary = RunSummary(tasks)
         if self._folder is not None:
             self._trace = TraceWriter(
                 self._folder,
@@ -135,13 +131,13 @@ class Recorder:
             )
 
     def observe(self, record: JobRecord, work: Work) -> None:
-        """Take a job that ended; called on the executor's delivery thread."""
+        """Record a job that ended; called on the executor's delivery thread."""
         if self._trace is not None:
             self._trace.write(record, work.frame.stamp_ns)
         self._put((record, work))
 
     def _put(self, item: tuple[JobRecord, Work] | None) -> None:
-        """Queue a job; a disk that hangs is waited for once, then its jobs are missing."""
+        """Queue a job; a disk that hangs is waited for once, then jobs are lost."""
         try:
             self._queue.put(item, timeout=0.0 if self._hangs else JOIN_S)
             self._hangs = False
@@ -171,7 +167,7 @@ class Recorder:
         if self._keep_sight:
             self._collect(record, work)
         if self._results is not None and self.error is None:
-            line = format_result(record, work, self._labels[record.task])
+            line = format_result(record, work, self._tasks[record.task])
             if self._lines % CHECK_LINES == 0:
                 check_disk(self._results.fileno())
             self._results.write(line + "\n")
@@ -190,7 +186,7 @@ class Recorder:
             self.best = sight
 
 
-def format_result(record: JobRecord, work: Work, task: TaskLabels) -> str:
+def format_result(record: JobRecord, work: Work, task: TaskInfo) -> str:
     """One line of JSON: which frame, how its job ended, what was found.
 
     A job without a result has the same keys, empty; its outcome tells why.

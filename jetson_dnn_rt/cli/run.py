@@ -1,7 +1,7 @@
 """Run camera, detector and segmenter in one process: the graph of the launch file.
 
-Without --params the package's config/perception.param.yaml is taken. Without --frames and
---seconds it runs until its video or folder has been seen once, or until Ctrl-C.
+Without --params the package's config/perception.param.yaml is used. Without --frames and --seconds
+it runs until its video or folder has been played once, or until Ctrl-C.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import argparse
 import json
 import logging
 import os
-import queue
 import sys
 import threading
+from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ from jetson_dnn_rt.cli.options import (
     parse_setting,
 )
 from jetson_dnn_rt.cli.progress import Progress
+from jetson_dnn_rt.config.camera_sources import SOURCE_FORMS
 from jetson_dnn_rt.config.parameter_file import read_parameter_file
 from jetson_dnn_rt.errors import ConfigurationError, SourceError
 
@@ -45,8 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     add = parser.add_argument
     add("--params", type=Path, metavar="FILE", help="ROS parameter file")
-    sources = "synthetic[:WxH], video:PATH, images:DIR, device:/dev/videoN, gstreamer:PIPELINE"
-    add("--source", metavar="S", help=sources)
+    add("--source", metavar="S", help=", ".join(SOURCE_FORMS))
     models = "builtin:detector, onnx:PATH, torchvision:NAME, exported:PATH"
     add("--detector", metavar="MODEL", help=models)
     add("--segmenter", metavar="MODEL|none", help="the same, or none")
@@ -70,7 +70,7 @@ def execute(args: argparse.Namespace) -> int:
     """Run the graph and report.
 
     ConfigurationError: the options or the configuration cannot be used. SourceError: no frame
-    came, or the source broke off.
+    came, or the source failed midway.
     """
     prepare_environment()
     stop = threading.Event()
@@ -122,6 +122,8 @@ def _run(args: argparse.Namespace, stop: threading.Event) -> tuple[GraphReport, 
     from jetson_dnn_rt.cli.run_report import TRACE
     from jetson_dnn_rt.nodes.process.graph import run_graph
     from jetson_dnn_rt.nodes.process.running import stop_on_signals
+    from jetson_dnn_rt.traces.metadata import describe_run
+    from jetson_dnn_rt.traces.schema import TraceMetadata
 
     params = args.params or find_shared_file(PARAMETERS)
     if params is None:
@@ -144,12 +146,18 @@ def _run(args: argparse.Namespace, stop: threading.Event) -> tuple[GraphReport, 
     with stop_on_signals(stop), recorder, Progress() as progress:
 
         def on_ready(info: GraphInfo) -> None:
-            _introduce(recorder, info, traced=trace is not None)
+            metadata = TraceMetadata()
+            if trace is not None:
+                traced = {name: task.traced for name, task in info.tasks.items()}
+                metadata = describe_run(
+                    "run", traced, settings=info.settings, parameters=info.parameters
+                )
+            recorder.introduce(info.tasks, metadata, info.clocks_at)
             ready.set()
             _announce(info)
             progress.start(recorder.summary)
 
-        outcome: queue.SimpleQueue[GraphReport | BaseException] = queue.SimpleQueue()
+        future: Future[GraphReport] = Future()
 
         def run() -> None:
             try:
@@ -162,45 +170,17 @@ def _run(args: argparse.Namespace, stop: threading.Event) -> tuple[GraphReport, 
                     on_ready=on_ready,
                     stop=stop,
                 )
-                outcome.put(report)
+                future.set_result(report)
             except BaseException as error:
-                outcome.put(error)
+                future.set_exception(error)
 
         # Not on the main thread: loading a model can take long, and a signal must end that too.
         threading.Thread(target=run, name="session", daemon=True).start()
-        ended = _wait(outcome, stop, ready)
-    if isinstance(ended, BaseException):
-        raise ended
-    return ended, recorder
-
-
-def _introduce(recorder: Recorder, info: GraphInfo, *, traced: bool) -> None:
-    from jetson_dnn_rt.cli.recorder import TaskLabels
-
-    labels = {name: TaskLabels(task.kind, task.labels) for name, task in info.tasks.items()}
-    if not traced:
-        recorder.introduce(labels)
-        return
-    from jetson_dnn_rt.traces.metadata import describe_run
-
-    tasks = {name: task.traced for name, task in info.tasks.items()}
-    metadata = describe_run("run", tasks, settings=info.settings, parameters=info.parameters)
-    recorder.introduce(labels, metadata, info.clocks_at)
-
-
-def _wait(
-    outcome: queue.SimpleQueue[GraphReport | BaseException],
-    stop: threading.Event,
-    ready: threading.Event,
-) -> GraphReport | BaseException:
-    """Wait for the end; a signal before the first frame ends the process here."""
-    while True:
-        try:
-            return outcome.get(timeout=0.1)
-        except queue.Empty:
+        while not wait([future], timeout=0.1).done:
             if stop.is_set() and not ready.is_set():
                 print("interrupted before the first frame", file=sys.stderr, flush=True)
                 os._exit(0)
+    return future.result(), recorder
 
 
 def _announce(info: GraphInfo) -> None:

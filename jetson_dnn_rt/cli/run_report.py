@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import colorsys
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,12 +12,10 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from jetson_dnn_rt.cameras.bgr import copy_as_bgr
 from jetson_dnn_rt.cli.recorder import Recorder
 from jetson_dnn_rt.cli.text import Cell, format_rows
-from jetson_dnn_rt.frames import Frame, Image
+from jetson_dnn_rt.nodes.tasks.drawing import draw_results
 from jetson_dnn_rt.platforms.machine import describe_machine
-from jetson_dnn_rt.results import Classification, Detections, Result, Segmentation
 from jetson_dnn_rt.tasks import Outcome
 from jetson_dnn_rt.traces.reader import Trace, open_trace
 from jetson_dnn_rt.traces.summary import RunSummary, TaskSummary, order_statistic, summarize_ms
@@ -27,10 +24,6 @@ if TYPE_CHECKING:
     from jetson_dnn_rt.nodes.process.graph import GraphReport
 
 PICTURE, PLOT, TRACE, SUMMARY = "annotated.png", "latency.png", "trace", "summary.json"
-
-_GOLDEN_RATIO = 0.618033988749895
-_MASK_WEIGHT = 0.35
-_FONT = cv2.FONT_HERSHEY_SIMPLEX
 
 # Okabe & Ito's palette, which the colour-blind can tell apart, too.
 _COLORS = {
@@ -42,7 +35,7 @@ _COLORS = {
     Outcome.SUPERSEDED: "#999999",
 }
 _RESPONDED = (Outcome.MET, Outcome.LATE, Outcome.ABORTED)
-_COLUMNS = ("release_ns", "completion_ns", "absolute_deadline_ns")
+_TIMES = ("release_ns", "completion_ns", "absolute_deadline_ns")
 
 Integers = npt.NDArray[np.int64]
 
@@ -133,68 +126,6 @@ def write_output(folder: Path, report: GraphReport, recorder: Recorder) -> list[
     return [*files, folder / PLOT, folder / SUMMARY]
 
 
-# -- the picture: a frame with what the tasks found in it --------------------------------------
-
-
-def draw_results(frame: Frame, results: Sequence[tuple[Result, Sequence[str]]]) -> Image:
-    """Draw results, each with its labels, into a BGR copy of a frame: masks below boxes."""
-    picture = copy_as_bgr(frame)
-    for result, labels in results:
-        if isinstance(result, Segmentation):
-            _draw_mask(picture, result, labels)
-    for result, labels in results:
-        if isinstance(result, Detections):
-            _draw_boxes(picture, result, labels)
-        elif isinstance(result, Classification) and len(result.class_ids):
-            text = f"{labels[int(result.class_ids[0])]} {result.scores[0]:.2f}"
-            _draw_label(picture, text, (8, 24), _class_color(int(result.class_ids[0])))
-    return picture
-
-
-def _class_color(class_id: int, value: float = 1.0) -> tuple[int, int, int]:
-    """A colour (blue, green, red) for a class; neighbouring numbers get distant hues."""
-    red, green, blue = colorsys.hsv_to_rgb(class_id * _GOLDEN_RATIO % 1.0, 0.85, value)
-    return round(255 * blue), round(255 * green), round(255 * red)
-
-
-def _draw_mask(picture: Image, result: Segmentation, labels: Sequence[str]) -> None:
-    palette = np.array([_class_color(i, 0.9) for i in range(256)], np.uint8)
-    overlay = palette[result.mask]
-    cv2.addWeighted(overlay, _MASK_WEIGHT, picture, 1.0 - _MASK_WEIGHT, 0.0, dst=picture)
-    counts = np.bincount(result.mask.ravel(), minlength=256)
-    row = picture.shape[0] - 10
-    # A legend of the classes that are there, from the bottom up, the largest first.
-    for class_id in np.argsort(counts)[::-1]:
-        if counts[class_id] and class_id < len(labels):
-            _draw_label(picture, labels[class_id], (6, row), _class_color(int(class_id), 0.9))
-            row -= 20
-
-
-def _draw_boxes(picture: Image, result: Detections, labels: Sequence[str]) -> None:
-    thickness = max(2, round(picture.shape[1] / 480))
-    # Worst first, so that the best are on top.
-    for i in reversed(range(len(result))):
-        x1, y1, x2, y2 = (round(float(value)) for value in result.boxes[i])
-        class_id = int(result.class_ids[i])
-        color = _class_color(class_id)
-        cv2.rectangle(picture, (x1, y1), (x2, y2), color, thickness, cv2.LINE_AA)
-        text = f"{labels[class_id]} {result.scores[i]:.2f}"
-        _draw_label(picture, text, (x1, max(16, y1 - 4)), color)
-
-
-def _draw_label(
-    picture: Image, text: str, origin: tuple[int, int], color: tuple[int, int, int]
-) -> None:
-    """Text on a filled ground, black or white, whichever is readable."""
-    (width, height), baseline = cv2.getTextSize(text, _FONT, 0.45, 1)
-    x, y = min(origin[0], max(0, picture.shape[1] - width - 4)), origin[1]
-    top, bottom = (x, y - height - 3), (x + width + 4, y + baseline)
-    cv2.rectangle(picture, top, bottom, color, cv2.FILLED)
-    luminance = 0.114 * color[0] + 0.587 * color[1] + 0.299 * color[2]
-    ink = (0, 0, 0) if luminance > 110 else (255, 255, 255)
-    cv2.putText(picture, text, (x + 2, y), _FONT, 0.45, ink, 1, cv2.LINE_AA)
-
-
 # -- the plot: every job's response against time, with its deadline ----------------------------
 
 
@@ -208,21 +139,20 @@ class TaskJobs:
     outcomes: npt.NDArray[np.str_]  # values of `Outcome`
 
     def of(self, *outcomes: Outcome) -> npt.NDArray[np.bool_]:
-        """Which jobs ended so."""
+        """Mask of the jobs with one of these outcomes."""
         return np.isin(self.outcomes, [outcome.value for outcome in outcomes])
 
 
 def read_jobs(trace: Trace, tasks: Iterable[str]) -> dict[str, TaskJobs]:
     """The jobs of a trace, by task in the order of `tasks`."""
-    names, outcomes = [], []
-    columns: list[Integers] = []
-    for batch in trace.batches(["task", "outcome", *_COLUMNS]):
-        names.append(np.array(batch.column("task").to_pylist(), np.str_))
-        outcomes.append(np.array(batch.column("outcome").to_pylist(), np.str_))
-        columns.append(np.stack([batch.column(name).to_numpy() for name in _COLUMNS]))
-    of_task = np.concatenate([*names, np.empty(0, np.str_)])
-    outcome = np.concatenate([*outcomes, np.empty(0, np.str_)])
-    times_ns = np.concatenate([*columns, np.empty((3, 0), np.int64)], axis=1)
+    batches = list(trace.batches(["task", "outcome", *_TIMES]))
+
+    def column(name: str, kind: Any) -> npt.NDArray[Any]:
+        parts = (np.array(batch.column(name).to_pylist(), kind) for batch in batches)
+        return np.concatenate([np.empty(0, kind), *parts])
+
+    of_task, outcome = column("task", np.str_), column("outcome", np.str_)
+    times_ns = np.stack([column(name, np.int64) for name in _TIMES])
     jobs = {}
     for task in tasks:
         chosen = np.flatnonzero(of_task == task)
@@ -259,7 +189,7 @@ def plot_latency(tasks: Mapping[str, TaskJobs], path: Path, title: str = "") -> 
 def _plot_task(panel: Any, histogram: Any, task: str, jobs: TaskJobs, origin_ns: int) -> None:
     deadlines_ms = jobs.deadline_ns / 1e6
     responses_ms = jobs.response_ns[jobs.of(*_RESPONDED)] / 1e6
-    # A single stall must not flatten the rest: what is above is drawn at the upper edge.
+    # A single stall must not flatten the rest: values above are drawn at the upper edge.
     longest_ms = float(np.max([*deadlines_ms, 1.0]))
     top_ms = min(float(np.max([*responses_ms, longest_ms])), 4.0 * longest_ms)
     for outcome, color in _COLORS.items():

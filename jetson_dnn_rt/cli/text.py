@@ -19,7 +19,7 @@ def format_cell(value: Cell) -> str:
 
 
 def format_figure(value: float | None, digits: int) -> str:
-    """A number with so many decimals; a dash for what was not observed."""
+    """A number with `digits` decimals; a dash for what was not observed."""
     return "-" if value is None else f"{value:.{digits}f}"
 
 

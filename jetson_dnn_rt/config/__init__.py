@@ -1,1 +1,1 @@
-"""What a user may set, as frozen dataclasses: defaults, units and ranges stand here only."""
+"""User settings as frozen dataclasses: the only place of their defaults, units and ranges."""

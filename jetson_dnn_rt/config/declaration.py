@@ -1,12 +1,13 @@
 """The declaration language: a frozen dataclass declares, describes and checks parameters.
 
-Each field says its default, unit, range and whether it may change while the node runs. Nodes
+Each field declares its default, unit, range and whether it may change while the node runs. Nodes
 declare ROS parameters from it, the command line reads parameter files with it.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import typing
 from collections.abc import Iterable, Mapping
@@ -23,8 +24,8 @@ _EMPTY: dict[Any, Any] = {tuple[str, ...]: "", tuple[int, ...]: -1, tuple[float,
 """How an empty list is written: ROS cannot tell the type of ``[]``."""
 
 _SMALLEST = {"ms": 1e-6, "Hz": 1e-6}
-"""Smallest value above 0 by unit. Less than a nanosecond would become 0, which often stands for
-another value; the period of a lower rate is too long to be counted in nanoseconds."""
+"""Smallest value above 0 by unit. Less than a nanosecond would become 0, which often has a meaning
+of its own; the period of a lower rate is too long to be counted in nanoseconds."""
 
 LONGEST_STRING, LONGEST_LIST, LONGEST_SHOWN = 4096, 10_000, 200
 """Characters of a string, entries of a list; characters of a value in an error."""
@@ -37,6 +38,10 @@ def parameter(default: Any, description: str, *, unit: str = "", **options: Any)
     return dataclasses.field(default=default, metadata={_ITEM: item})
 
 
+dynamic_parameter = functools.partial(parameter, dynamic=True)
+fixed_parameter = functools.partial(parameter, read_only=True)
+
+
 @dataclasses.dataclass(frozen=True)
 class Item:
     """One declared parameter; `describe` fills in the field and its type."""
@@ -44,12 +49,13 @@ class Item:
     default: Any
     description: str
     name: str = ""  # for ROS, where it differs from the field's (dots)
+    group: str = ""  # of the name for ROS: group.field, without a group_ before the field's name
     unit: str = ""
     limits: tuple[float, float] | None = None
     choices: tuple[str, ...] = ()
-    words: tuple[str, ...] = ()  # what a number may be instead; the field is `int | str`
+    words: tuple[str, ...] = ()  # texts allowed instead of a number; the field is `int | str`
     dynamic: bool = False  # may change while the node is configured
-    read_only: bool = False  # never changes after the node was made
+    read_only: bool = False  # never changes once the node exists
     field: str = ""
     kind: Any = None
 
@@ -128,25 +134,24 @@ def _to_float(value: Any) -> Any:
 
 
 def describe(declaration: type[Any]) -> list[Item]:
-    """List the parameters of a dataclass; fields that are no parameters are left out."""
+    """List the parameters of a dataclass; other fields are left out."""
     kinds = typing.get_type_hints(declaration)
-    return [
-        dataclasses.replace(
-            item,
-            field=field.name,
-            name=item.name or field.name,
-            kind=int if item.words else kinds[field.name],
-        )
-        for field in dataclasses.fields(declaration)
-        if (item := field.metadata.get(_ITEM)) is not None
-    ]
+    items = []
+    for field in dataclasses.fields(declaration):
+        if item := field.metadata.get(_ITEM):
+            name = item.name or field.name
+            if item.group:
+                name = f"{item.group}.{name.removeprefix(f'{item.group}_')}"
+            kind = int if item.words else kinds[field.name]
+            items.append(dataclasses.replace(item, field=field.name, name=name, kind=kind))
+    return items
 
 
 def read_values(declaration: type[Values], given: Mapping[str, Any], **defaults: Any) -> Values:
     """Make a dataclass of parameters from values by their ROS names.
 
     Names that are not declared are ignored. `defaults`, by field, replace those of the
-    declaration; for fields that are no parameters they are the values.
+    declaration; for fields that are not parameters they are the values.
 
     Raises
     ------

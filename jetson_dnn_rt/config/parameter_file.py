@@ -1,4 +1,4 @@
-"""ROS parameter files, read without ROS: which values a node of a name would get."""
+"""ROS parameter files, read without ROS: the values that a node of a given name would get."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class ParameterFile:
     given_namespace: str = ""
 
     def of(self, name: str) -> dict[str, Any]:
-        """Values of the node of a full name, ``/rear/detector``; later sections win, as in rcl."""
+        """Values of the node ``/rear/detector`` (full name); later sections win, as in rcl."""
         values: dict[str, Any] = {}
         for pattern, section in self.sections:
             if _compile(pattern).fullmatch(name):
@@ -56,7 +56,7 @@ class ParameterFile:
 
     @property
     def namespace(self) -> str:
-        """Where `perception` is, as given or as far as the file says: ``/`` or ``/robot/``."""
+        """Namespace of `perception`, as given or as in the file: ``/`` or ``/robot/``."""
         if self.given_namespace.strip("/"):
             return f"/{self.given_namespace.strip('/')}/"
         for pattern, _ in self.sections:
@@ -67,7 +67,7 @@ class ParameterFile:
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """Names of the tasks of `perception`; ConfigurationError when they are no names."""
+        """Names of the tasks of `perception`; ConfigurationError when they are not names."""
         return self.read(PerceptionNodeConfig, PERCEPTION).tasks
 
     def of_task(self, task: str) -> dict[str, Any]:
@@ -116,7 +116,7 @@ def read_parameter_files(paths: Sequence[Path], namespace: str = "") -> Paramete
 
 
 def _find_sections(node: yaml.Node, space: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    # Walked as nodes and not as a dict, in which a name that comes twice would be there once.
+    # Walked as nodes: in a dict only the last of two equal names would be left.
     if not isinstance(node, yaml.MappingNode):
         raise ValueError(f"{space or 'the file'} must hold names of nodes with {_VALUES}")
     for key, value in node.value:
@@ -159,7 +159,7 @@ def _construct(node: yaml.Node) -> Any:
 
 
 def _compile(pattern: str) -> re.Pattern[str]:
-    """``/**`` stands for any number of names, ``/*`` for one."""
+    """Compile a pattern: ``/**`` stands for any number of names, ``/*`` for one."""
     parts = []
     for part in pattern.strip("/").split("/"):
         if part == "**":

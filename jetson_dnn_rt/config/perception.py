@@ -1,4 +1,4 @@
-"""Everything that a user may set of the tasks and cameras of one process."""
+"""Configuration of all tasks and cameras of one process."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from jetson_dnn_rt.config.task import TaskConfig, defaults_of
 from jetson_dnn_rt.errors import ConfigurationError
 
 Overrides = Mapping[str, Mapping[str, Any]]
-"""Values that go before those of a file, by node and by their ROS names."""
+"""Values that override those of a file, by node and by their ROS names."""
 
 
 @dataclass(frozen=True)
 class PerceptionConfig:
-    """Tasks, cameras, the process that they share, and who decides for them."""
+    """Tasks, cameras, the process that they share, and their coordinator."""
 
     tasks: Sequence[TaskConfig]  # among equal deadlines the first goes first
     cameras: Sequence[CameraConfig] = ()
@@ -55,9 +55,9 @@ def read_config(
     file : ParameterFile
         Their values.
     overrides : mapping, optional
-        Values that go before the file's.
+        Values that override the file's.
     only : sequence of str
-        Read these tasks alone; empty = all.
+        Read only these tasks; empty = all.
 
     Raises
     ------
@@ -71,7 +71,7 @@ def read_config(
     if not names:
         raise ConfigurationError(f"{file.path} has no task")
     _refuse_unknown(file, given, (*names, *own.cameras, COORDINATOR))
-    # With one camera in the process nobody needs to say which.
+    # The only camera of a process need not be named.
     camera = own.cameras[0] if len(own.cameras) == 1 else ""
     tasks = [read_task(file, name, given.get(name), camera) for name in names]
     cameras = [file.read(CameraConfig, name, given.get(name), name=name) for name in own.cameras]
@@ -86,7 +86,7 @@ def read_config(
 def read_task(
     file: ParameterFile, name: str, overrides: Mapping[str, Any] | None = None, camera: str = ""
 ) -> TaskConfig:
-    """Check the values of one task; `camera` is the one it has where none is given."""
+    """Check the values of one task; `camera` is the default of its parameter."""
     defaults: dict[str, Any] = {"name": name, "camera": camera, **defaults_of(name)}
     return file.read(TaskConfig, name, overrides, **defaults)
 

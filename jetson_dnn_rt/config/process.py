@@ -1,11 +1,12 @@
-"""What a user may set of a process: real-time set-up, executor, trace."""
+"""Parameters of a process: real-time set-up, executor, trace."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from functools import partial
 
-from jetson_dnn_rt.config.declaration import parameter
+from jetson_dnn_rt.config.declaration import fixed_parameter, parameter
 from jetson_dnn_rt.errors import ConfigurationError
 
 DISCIPLINES = ("edf", "fifo", "priority")
@@ -13,16 +14,19 @@ DISCIPLINES = ("edf", "fifo", "priority")
 TRACE_LIMIT_MB, MAX_TRACE_LIMIT_MB = 2048, 1_000_000
 """Disk space of a trace: by default four days of two tasks at 30 Hz, as Parquet; at most."""
 
+AUTOSTART = (False, "Configure and activate by itself when the process starts")
+
+_realtime = partial(parameter, group="realtime")
+
 
 @dataclass(frozen=True)
 class CommonConfig:
     """Parameters of every node of the package."""
 
-    lock_configuration: bool = parameter(
+    lock_configuration: bool = fixed_parameter(
         False,
         "Refuse changes of all parameters that are not dynamic, and cleaning up and configuring "
         "again, from the start of the node on: for networks where not everybody is trusted",
-        read_only=True,
     )
 
 
@@ -30,35 +34,23 @@ class CommonConfig:
 class RealtimeConfig:
     """Real-time set-up of a process and its threads."""
 
-    sched_fifo: bool = parameter(
-        False, "Run the workers under SCHED_FIFO (needs rights)", name="realtime.sched_fifo"
-    )
-    priority: int = parameter(
+    sched_fifo: bool = _realtime(False, "Run the workers under SCHED_FIFO (needs rights)")
+    priority: int = _realtime(
         50,
-        "SCHED_FIFO priority of the workers; threads that bring frames get one more",
-        name="realtime.priority",
+        "SCHED_FIFO priority of the workers; threads that deliver frames get one more",
         limits=(1, 98),
     )
-    cpu_affinity: tuple[int, ...] = parameter(
-        (), "Cores of the workers; [-1] = all", name="realtime.cpu_affinity"
-    )
-    mlockall: bool = parameter(
-        False, "Lock the process's memory (needs rights)", name="realtime.mlockall"
-    )
-    gc_freeze: bool = parameter(
-        True,
-        "Exempt what is alive after warm-up from garbage collection",
-        name="realtime.gc_freeze",
-    )
-    mallopt: bool = parameter(
-        True, "Keep glibc from giving memory back after every image", name="realtime.mallopt"
+    cpu_affinity: tuple[int, ...] = _realtime((), "Cores of the workers; [-1] = all")
+    mlockall: bool = _realtime(False, "Lock the process's memory (needs rights)")
+    gc_freeze: bool = _realtime(True, "Exempt what is alive after warm-up from garbage collection")
+    mallopt: bool = _realtime(
+        True, "Keep glibc from returning memory to the system after every image"
     )
     # Python's own 5000 lets a camera thread wait 5 ms. Release to start of a 5 ms job, median /
     # p99: 0.60 / 1.0 ms at 500, 0.16 / 0.42 at 100.
-    switch_interval_us: int = parameter(
+    switch_interval_us: int = _realtime(
         100,
         "Longest time a thread keeps Python's interpreter lock; 0 = Python's own 5000",
-        name="realtime.switch_interval_us",
         unit="us",
         limits=(0, 100_000),
     )
@@ -71,7 +63,7 @@ class RealtimeConfig:
         unknown = set(self.cpu_affinity) - set(range(os.cpu_count() or 1))
         if unknown:
             raise ConfigurationError(
-                f"cpu_affinity names cores that are not there: {sorted(unknown)}"
+                f"cpu_affinity names cores that do not exist: {sorted(unknown)}"
             )
 
 
@@ -105,9 +97,7 @@ class ProcessConfig(RealtimeConfig):
         unit="MB",
         limits=(0, MAX_TRACE_LIMIT_MB),
     )
-    autostart: bool = parameter(
-        False, "Configure and activate by itself when the process starts", read_only=True
-    )
+    autostart: bool = fixed_parameter(*AUTOSTART)
 
     @property
     def device_limits(self) -> dict[str, int]:

@@ -1,11 +1,12 @@
-"""What a user may set of a task."""
+"""Parameters of a task."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import partial
 
-from jetson_dnn_rt.config.declaration import parameter
+from jetson_dnn_rt.config.declaration import dynamic_parameter, parameter
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.tasks import TaskParameters
 
@@ -20,25 +21,26 @@ AUTO = "auto"
 """Value of `threads` with which workers and threads are measured."""
 
 NO_CACHE = "none"
-"""Value of `engine_cache` with which nothing is kept."""
+"""Value of `engine_cache` that disables the library."""
 
 DEFAULT_FREQUENCY_HZ = 30.0
-"""Rate of the frames where neither the camera nor the configuration says one."""
+"""Rate of the frames where neither the camera nor the configuration gives one."""
+
+_preprocessing = partial(parameter, group="preprocessing")
 
 
 @dataclass(frozen=True)
 class TaskConfig:
     """Model, stream, deadline, thresholds and reports of one task.
 
-    `name` is no parameter: for the nodes it is the node's, with a namespace where it has one.
+    `name` is not a parameter: nodes use their own, with the namespace where there is one.
     """
 
     name: str = ""
     # -- the model -----------------------------------------------------------------------------
     kind: str = parameter("detection", "What it does", choices=KINDS)
     model: str = parameter(
-        "builtin:detector",
-        "builtin:NAME, onnx:PATH, torchvision:NAME, exported:PATH or null:MS",
+        "builtin:detector", "builtin:NAME, onnx:PATH, torchvision:NAME, exported:PATH or null:MS"
     )
     weights: str = parameter("DEFAULT", "Of torchvision models: DEFAULT, none or a file")
     head: str = parameter("auto", "Layout of the outputs; auto = recognised by their shapes")
@@ -48,38 +50,31 @@ class TaskConfig:
     input_size: tuple[int, ...] = parameter(
         (), "Height and width of the network's input, where it leaves a choice; [-1] = its own"
     )
-    preprocess_resize: str = parameter(
+    preprocessing_resize: str = _preprocessing(
         "auto",
         "How a frame is fitted to the input",
-        name="preprocessing.resize",
         choices=("auto", "letterbox_topleft", "letterbox_center", "stretch"),
     )
-    preprocess_color: str = parameter(
-        "auto",
-        "Order of the colours that the network expects",
-        name="preprocessing.color",
-        choices=("auto", "bgr", "rgb"),
+    preprocessing_color: str = _preprocessing(
+        "auto", "Order of the colours that the network expects", choices=("auto", "bgr", "rgb")
     )
-    preprocess_pad_value: int = parameter(
-        -1,
-        "Pixel value of the letterbox's bars; -1 = auto",
-        name="preprocessing.pad_value",
-        limits=(-1, 255),
+    preprocessing_pad_value: int = _preprocessing(
+        -1, "Pixel value of the letterbox's bars; -1 = auto", limits=(-1, 255)
     )
-    preprocess_scale: float = parameter(
-        0.0, "Factor on the pixels; 0 = auto", name="preprocessing.scale", limits=(0.0, 1.0)
+    preprocessing_scale: float = _preprocessing(
+        0.0, "Factor on the pixels; 0 = auto", limits=(0.0, 1.0)
     )
-    preprocess_mean: tuple[float, ...] = parameter(
-        (), "Subtracted per channel after scaling; [-1.0] = auto", name="preprocessing.mean"
+    preprocessing_mean: tuple[float, ...] = _preprocessing(
+        (), "Subtracted per channel after scaling; [-1.0] = auto"
     )
-    preprocess_std: tuple[float, ...] = parameter(
-        (), "Divisor per channel after that; [-1.0] = auto", name="preprocessing.std"
+    preprocessing_std: tuple[float, ...] = _preprocessing(
+        (), "Divisor per channel after that; [-1.0] = auto"
     )
     variants: tuple[str, ...] = parameter(
         (), "Variants kept ready, e.g. full@openvino-fp32; [''] = the fastest installed"
     )
-    variant: str = parameter(
-        "", "The one that runs from the next frame on; empty = the first", dynamic=True
+    variant: str = dynamic_parameter(
+        "", "The one that runs from the next frame on; empty = the first"
     )
     threads: int | str = parameter(
         0,
@@ -99,7 +94,7 @@ class TaskConfig:
     )
     finest_stages: bool = parameter(
         False,
-        "One run per stage on every back end, though some are slower so: a frame can then be "
+        "One run per stage on every back end, even if that is slower: a frame can then be "
         "stopped, and go on in another variant, at every boundary",
     )
     memory_limit_mb: float = parameter(
@@ -121,8 +116,7 @@ class TaskConfig:
         choices=MEMORY_KINDS,
     )
     engine_cache: str = parameter(
-        "",
-        "Folder of what was built; empty = ~/.cache/jetson_dnn_rt, none = nothing is kept",
+        "", "Folder of what was built; empty = ~/.cache/jetson_dnn_rt, none = nothing is kept"
     )
     build_missing: bool = parameter(
         True,
@@ -141,15 +135,15 @@ class TaskConfig:
     )
     tvm_minutes: float = parameter(
         0.0,
-        "After which tuning of one of TVM's variants ends, to go on with the next `build`; 0 = no "
-        "limit",
+        "Limit after which tuning of a TVM variant stops, to continue with the next `build`; 0 = "
+        "no limit",
         unit="min",
         limits=(0.0, 100_000.0),
     )
     tvm_rpc: str = parameter(
         "",
-        "HOST:PORT of a board on which `build` measures TVM's kernels, for which it tunes them "
-        "then; empty = on this machine",
+        "HOST:PORT of a board on which `build` measures TVM's kernels, to tune them for "
+        "it; empty = on this machine",
     )
     amp_lists: str = parameter(
         "",
@@ -187,46 +181,39 @@ class TaskConfig:
         0.1, "Share by which the rate may differ from the expected one", limits=(0.0, 1.0)
     )
     # -- deadline ------------------------------------------------------------------------------
-    deadline_ms: float = parameter(
+    deadline_ms: float = dynamic_parameter(
         0.0,
         "Relative deadline from a frame's release; 0 = one period",
         unit="ms",
         limits=(0.0, 60_000.0),
-        dynamic=True,
     )
-    max_age_ms: float = parameter(
+    max_age_ms: float = dynamic_parameter(
         0.0,
         "A frame older than this at its arrival is skipped as stale; 0 = no limit",
         unit="ms",
         limits=(0.0, 60_000.0),
-        dynamic=True,
     )
     priority: int = parameter(
-        0,
-        "With the discipline priority, the highest goes first",
-        limits=(-1000, 1000),
+        0, "With the discipline priority, the highest goes first", limits=(-1000, 1000)
     )
-    late_results: str = parameter(
-        "drop",
-        "What becomes of a result after its deadline",
-        choices=("drop", "publish"),
-        dynamic=True,
+    late_results: str = dynamic_parameter(
+        "drop", "What happens to a result after its deadline", choices=("drop", "publish")
     )
     stage_timeout_ms: float = parameter(
-        2000.0, "A stage that runs longer hangs", unit="ms", limits=(1.0, 3.6e6)
+        2000.0, "A stage that runs longer counts as hung", unit="ms", limits=(1.0, 3.6e6)
     )
     budget_quantile: float = parameter(
         0.99, "Quantile of observed times that is the budget", limits=(0.5, 1.0)
     )
     # -- thresholds ----------------------------------------------------------------------------
-    confidence_threshold: float = parameter(
-        0.3, "Smallest score of a box", limits=(0.0, 1.0), dynamic=True
+    confidence_threshold: float = dynamic_parameter(
+        0.3, "Smallest score of a box", limits=(0.0, 1.0)
     )
-    nms_iou_threshold: float = parameter(
-        0.45, "Of two boxes that overlap more the worse one goes", limits=(0.0, 1.0), dynamic=True
+    nms_iou_threshold: float = dynamic_parameter(
+        0.45, "Of two boxes that overlap more, the worse one is dropped", limits=(0.0, 1.0)
     )
-    max_detections: int = parameter(
-        100, "At most so many boxes of a frame", limits=(1, 10_000), dynamic=True
+    max_detections: int = dynamic_parameter(
+        100, "At most this many boxes per frame", limits=(1, 10_000)
     )
     # -- reports -------------------------------------------------------------------------------
     wcet_exceedance: float = parameter(
@@ -244,29 +231,27 @@ class TaskConfig:
         "Folder of `jetson-dnn-rt profile --output`, or its tables.json: what diagnostics compare "
         "the times with; empty = the first 1000 frames",
     )
-    allowed_processing_ms: float = parameter(
+    allowed_processing_ms: float = dynamic_parameter(
         0.0,
         "Processing time above which diagnostics warn; 0 = the deadline",
         name="diagnostics.max_allowed_processing_time_ms",
         unit="ms",
         limits=(0.0, 60_000.0),
-        dynamic=True,
     )
-    acceptable_delay_ms: float = parameter(
+    acceptable_delay_ms: float = dynamic_parameter(
         1000.0,
         "Time of uninterrupted slow processing after which diagnostics say error; 0 = never",
         name="diagnostics.max_acceptable_consecutive_delay_ms",
         unit="ms",
         limits=(0.0, 3.6e6),
-        dynamic=True,
     )
 
     def __post_init__(self) -> None:
         if self.input_size and len(self.input_size) != 2:
             raise ConfigurationError(f"input_size must be [height, width]: {self.input_size}")
-        for name in ("preprocess_mean", "preprocess_std"):
-            if len(getattr(self, name)) not in (0, 3):
-                raise ConfigurationError(f"preprocessing.{name[11:]} needs three values")
+        for name in ("mean", "std"):
+            if len(getattr(self, f"preprocessing_{name}")) not in (0, 3):
+                raise ConfigurationError(f"preprocessing.{name} needs three values")
 
     @property
     def fixed_threads(self) -> int:
@@ -308,16 +293,10 @@ class TaskConfig:
         )
 
     def preprocessing(self) -> dict[str, object]:
-        """Those parts of the preprocessing that the user decided."""
-        given: dict[str, tuple[object, object]] = {
-            "resize": (self.preprocess_resize, "auto"),
-            "color": (self.preprocess_color, "auto"),
-            "pad_value": (self.preprocess_pad_value, -1),
-            "scale": (self.preprocess_scale, 0.0),
-            "mean": (self.preprocess_mean, ()),
-            "std": (self.preprocess_std, ()),
-        }
-        return {key: value for key, (value, auto) in given.items() if value != auto}
+        """The parts of the preprocessing that the user has set."""
+        group = "preprocessing_"
+        values = {f: getattr(self, f.name) for f in fields(self) if f.name.startswith(group)}
+        return {f.name.removeprefix(group): v for f, v in values.items() if v != f.default}
 
 
 def defaults_of(task: str) -> dict[str, str]:

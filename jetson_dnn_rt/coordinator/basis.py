@@ -1,4 +1,4 @@
-"""What a coordinator knows before it decides: platform, clocks and the tables of the tasks."""
+"""Inputs of a coordinator: platform, clocks and the tables of the tasks."""
 
 from __future__ import annotations
 
@@ -17,26 +17,25 @@ from jetson_dnn_rt.platforms.detect import detect
 from jetson_dnn_rt.platforms.platform import Platform
 
 ALONE = (1.0,)
-"""Slow-down of stages side by side where nobody measured it: the coordinator learns it as it
-runs."""
+"""Slow-down of concurrent stages if not measured: the coordinator learns it as it runs."""
 
 
 @dataclass(frozen=True, eq=False)
 class Basis:
-    """What stays the same while the coordinator is configured."""
+    """Inputs that stay the same while the coordinator is configured."""
 
-    platform: Platform  # opened; whoever gets the basis closes it
+    platform: Platform  # opened; the receiver of the basis closes it
     clock_table: ClockTable  # the configurations to choose from; one where clocks are fixed
     tables: Mapping[str, TaskTable]  # from the files, by task
-    interference: tuple[float, ...]  # slow-down of a stage with 1, 2, ... of them side by side
-    power_measured: bool  # whether watts in the tables are watts; else energy is busy seconds
-    notes: tuple[str, ...]  # what a user should know
+    interference: tuple[float, ...]  # slow-down of a stage with 1, 2, ... of them concurrent
+    power_measured: bool  # whether the tables have real watts; else energy is busy seconds
+    notes: tuple[str, ...]  # messages for the user
 
 
 def load_basis(values: CoordinatorConfig) -> Basis:
     """Open the platform and read the files.
 
-    `ConfigurationError` when a file cannot be read or used, or two of them do not fit together.
+    `ConfigurationError` when a file cannot be read or used, or two of them do not match.
     """
     files = [load_tables(Path(path)) for path in values.tables]
     platform = detect(allow_writes=values.allow_clock_writes, switch_cores=False)
@@ -70,7 +69,7 @@ def load_basis(values: CoordinatorConfig) -> Basis:
 
 
 def _join(files: list[TableFile], paths: tuple[str, ...]) -> tuple[ClockTable, list[TaskTable]]:
-    """The tables of several files, which must have been made at the same clocks."""
+    """Tables of several files, which must have the same clocks."""
     clocks = files[0].clocks
     tables: dict[str, TaskTable] = {}
     for file, path in zip(files, paths, strict=True):
@@ -87,7 +86,7 @@ def _join(files: list[TableFile], paths: tuple[str, ...]) -> tuple[ClockTable, l
 def _fit(
     clocks: ClockTable, tables: list[TaskTable], platform: Platform
 ) -> tuple[ClockTable, list[TaskTable], str]:
-    """The part of the tables that this machine's clocks can reach; with a note."""
+    """Restrict the tables to clocks that this machine can reach; adds a note."""
     known = clocks.space == platform.space
     if known and platform.writable:
         reduced, kept = reduce_clocks(clocks, tables)

@@ -1,7 +1,7 @@
-"""Threads that deal with a platform's clocks, so that no other thread waits for the hardware.
+"""Threads that access a platform's clocks, so that no other thread waits for the hardware.
 
 `ClockThread` writes clocks on request and samples power; `ClockWatch` only reads the clocks, where
-nobody in the process writes them.
+nothing in the process writes them.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from jetson_dnn_rt.traces.metadata import find_configuration
 logger = logging.getLogger(__name__)
 
 SAMPLE_S = 0.1
-"""Between two samples of power and clocks; INA3221 updates every 11 ms, RAPL every 1 ms."""
+"""Interval between samples of power and clocks; INA3221 updates every 11 ms, RAPL every 1 ms."""
 
 WAKE_NS = 200_000
-"""Allowed for the thread to wake and write, besides the board's own delay."""
+"""Allowance for the thread to wake and write, in addition to the board's own delay."""
 
 
 def nearest_position(clocks: ClockTable, platform: Platform) -> int:
-    """Position in the table of the platform's present clocks, or of the nearest to them."""
+    """Position in the table that is nearest to the platform's present clocks."""
     if len(clocks) == 1:
         return 0
     space = clocks.space
@@ -45,10 +45,10 @@ def nearest_position(clocks: ClockTable, platform: Platform) -> int:
 
 @dataclass(frozen=True)
 class PowerReport:
-    """The latest power of the whole board and its rails, and the energy so far; NaN = unknown.
+    """Latest power of the whole board and its rails, and the energy so far; NaN = unknown.
 
     `energy_j` comes from the machine's own counter where there is one, else from integrating the
-    power; it starts at some time in the past.
+    power; it counts from some time in the past.
     """
 
     power_w: float = math.nan
@@ -59,10 +59,10 @@ class PowerReport:
 class ClockThread:
     """Changes the clocks of a platform on request, newest request first, and samples its power.
 
-    From `start` on this thread alone uses the (opened) platform, and closes it at `stop`, which
-    restores the original clocks; only `restore` may overtake it. `position`, in the clock table,
-    and `power` are what was read last. `log` has the clocks as the hardware ran, for traces,
-    throttling included; `settings` the clocks as they were set, empty where nobody sets them.
+    From `start` on, only this thread uses the (opened) platform; `stop` restores the original
+    clocks and closes it; only `restore` may overtake it. `position`, in the clock table, and
+    `power` are the last readings. `log` has the clocks at which the hardware ran, for traces,
+    throttling included; `settings` has the clocks that were set, empty where they are not set.
     """
 
     def __init__(self, platform: Platform, clock_table: ClockTable) -> None:
@@ -83,7 +83,7 @@ class ClockThread:
         self._thread = start_thread(self._run, "clocks", wanted=lambda: not self._closing)
 
     def stop(self, timeout_s: float = 1.0) -> bool:
-        """Restore the original clocks and end; False when the platform hangs."""
+        """Restore the original clocks and stop; False when the platform hangs."""
         self._stopping = True
         self._wake.set()
         if self._thread is None:
@@ -95,7 +95,7 @@ class ClockThread:
     def restore(self) -> None:
         """Restore the original clocks for good, on the calling thread.
 
-        Waits for a write of the clock thread, not for a read.
+        Waits for a write in progress on the clock thread, not for a read.
         """
         self._stopping = True
         self._wake.set()
@@ -111,7 +111,7 @@ class ClockThread:
         return now_ns + WAKE_NS + delay_ns
 
     def _run(self) -> None:
-        """Serve requests until stopped; `start_thread` restarts it after a fault."""
+        """Serve requests until stopped; `start_thread` restarts this after a fault."""
         while not self._stopping:
             self._wake.wait(SAMPLE_S)
             self._wake.clear()
@@ -149,9 +149,9 @@ class ClockThread:
     def _sample(self) -> None:
         now_ns = time.monotonic_ns()
         if now_ns - self._last_ns < SAMPLE_S * 1e9 / 2:
-            return  # woken by a request only
-        # A board that throttles is slower than what was set; before the delay is over, the clocks
-        # are still the previous ones.
+            return  # woken only by a request
+        # A throttling board is slower than the clocks that were set; until the delay is over, the
+        # clocks are still the previous ones.
         if now_ns >= self._effective_ns:
             self.log.append(now_ns, find_configuration(self._platform))
         try:
@@ -175,10 +175,10 @@ class ClockThread:
 
 
 class ClockWatch:
-    """Logs the clocks of a platform ten times a second and never writes any.
+    """Logs the clocks of a platform ten times a second and never writes them.
 
-    Takes an opened platform, by default this machine's, and closes it at the end; `log` holds the
-    clocks as the hardware ran.
+    Takes an opened platform, by default this machine's, and closes it at the end; `log` has the
+    clocks at which the hardware ran.
     """
 
     def __init__(self, platform: Platform | None = None) -> None:
@@ -189,13 +189,13 @@ class ClockWatch:
         self._thread = start_thread(self._run, "clock-watch", wanted=lambda: not self._closing)
 
     def stop(self, timeout_s: float = 1.0) -> bool:
-        """End it; False when reading the clocks hangs."""
+        """Stop the thread; False when reading the clocks hangs."""
         self._stopping.set()
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
     def _run(self) -> None:
-        # With a single configuration there is nothing to see beyond the first entry.
+        # With a single configuration the first entry says it all.
         while len(self._platform.space) > 1 and not self._stopping.wait(SAMPLE_S):
             self.log.append(time.monotonic_ns(), find_configuration(self._platform))
         self._closing = True

@@ -17,11 +17,10 @@ SLOWDOWN_FRAMES = 64
 
 
 class SlowdownWindow:
-    """Observed over expected execution time of the last frames of one task.
+    """Ratio of observed to expected execution time over the last frames of one task.
 
-    1.0 = as profiled at the clocks that were in effect; so are all figures before the first frame.
-    Whatever else slows the machine shows here: other stages running side by side, a co-runner, a
-    throttling board.
+    1.0 = as profiled at the clocks in effect, also before the first frame. It includes everything
+    that slows the machine: concurrent stages, a co-runner, a throttling board.
     """
 
     __slots__ = ("_recent", "_sorted", "_sum")
@@ -35,7 +34,7 @@ class SlowdownWindow:
         return len(self._sorted)
 
     def observe(self, ratio: float) -> None:
-        """Take the ratio of one frame."""
+        """Add the ratio of one frame."""
         if len(self._recent) == self._recent.maxlen:
             oldest = self._recent[0]
             del self._sorted[bisect_left(self._sorted, oldest)]
@@ -62,7 +61,7 @@ class SlowdownWindow:
 
 
 class StageSample(NamedTuple):
-    """A stage that ran, as a policy may learn from it."""
+    """A finished stage, for policies that learn."""
 
     variant: int
     stage: int
@@ -71,7 +70,7 @@ class StageSample(NamedTuple):
 
 
 class FrameSample(NamedTuple):
-    """A frame that ended after it had started."""
+    """A started frame that ended."""
 
     met: bool
     response_ns: int
@@ -84,29 +83,29 @@ class Member:
 
     table: TaskTable
     deadline_ns: int  # its relative deadline now
-    configured: int  # the variant that its parameter names
+    configured: int  # variant set by parameter
     usable: tuple[bool, ...]  # whether each variant is loaded and was not withdrawn
     active: bool = False
-    """A frame of it waits or is in flight; without one `started` to `stage` mean nothing."""
-    started: bool = False  # that frame has begun
+    """Whether a frame of it waits or is in flight; else `started` to `stage` are undefined."""
+    started: bool = False  # whether that frame has begun
     release_ns: int = 0
     absolute_deadline_ns: int = 0
-    stage: int = 0  # the stage that it runs next, or runs now
+    stage: int = 0  # index of the running or next stage
     running_since_ns: int | None = None
     """Begin of the running stage; None while none of its stages runs."""
-    variant: int = 0  # the variant last chosen for it
+    variant: int = 0  # variant last chosen for it
     lag_ns: int = 0
-    """LAG at its last boundary, which is one of the frame before until this one passed its first;
-    negative = behind. Measured from boundary to boundary: waiting counts, as in the paper."""
+    """LAG at its last boundary (of the previous frame until this one passes its first); negative =
+    behind. Measured from boundary to boundary: waiting counts, as in the paper."""
     stages_done: int = 0
-    """Stages, and frames, that there ever were: tell a policy with a memory that there is news."""
+    """Total finished stages and frames: tell a policy with a memory that there is news."""
     frames_done: int = 0
     last_stage: StageSample | None = None
     last_frame: FrameSample | None = None
     last_release_ns: int | None = None
     """Release of its newest frame; the next one is expected a period later."""
     misses_in_a_row: int = 0
-    """Frames that ended otherwise than ``met``, since the last one that did."""
+    """Frames in a row that did not end as ``met``."""
     slowdown: SlowdownWindow = field(default_factory=SlowdownWindow)
     pace: float = 1.0
     """Observed over profiled execution time of the finished stages of the frame in flight."""
@@ -114,18 +113,18 @@ class Member:
 
 @dataclass(slots=True, eq=False)
 class Cohort:
-    """Everything a policy may look at."""
+    """Everything that a policy may read."""
 
     clock_table: ClockTable
     members: list[Member]  # the tasks, in a fixed order
-    workers: int  # stages that can run side by side
+    workers: int  # stages that can run concurrently
     interference: tuple[float, ...]
-    """``[n - 1]``: slow-down of a stage when n run side by side; the last one holds for more."""
-    clocks: int  # position that is in effect
-    clocks_target: int  # position that was asked for last
-    clocks_at_ns: int = 0  # when that one takes (or took) effect
+    """``[n - 1]``: slow-down of a stage when n run concurrently; the last one applies to more."""
+    clocks: int  # position in effect
+    clocks_target: int  # position requested last
+    clocks_at_ns: int = 0  # time when that one takes (or took) effect
     deciding: int = -1
-    """The member at whose boundary this is; -1 when a frame ended and none takes its place."""
+    """Member at whose boundary this is; -1 when a frame ended and none follows."""
     memory: object = None  # ``Decision.memory`` of the last decision; None at first
 
 
@@ -134,7 +133,7 @@ class Decision:
     """A policy's choice of variants and clocks."""
 
     variants: tuple[int, ...]
-    """Variant of each member's next stage. Only that of ``cohort.deciding`` is used now;
-    the others are asked again at their own boundaries."""
+    """Variant of each member's next stage. Only that of ``cohort.deciding`` is used now; the
+    others are decided again at their own boundaries."""
     clocks: int  # position in the clock table
     memory: object = None  # for ``cohort.memory`` at the next decision; frozen

@@ -2,7 +2,7 @@
 
 It is the engine's `Selector`. Everything here runs under the driver's lock, between two stages:
 nothing waits, allocates much, or touches the clocks. The wanted clocks go to ``request_clocks``,
-whose owner changes them elsewhere.
+whose owner changes them on another thread.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from jetson_dnn_rt.scheduling.task_state import TaskState
 from jetson_dnn_rt.tasks import Outcome
 
 RequestClocks = Callable[[int, int], int]
-"""Takes a position in the clock table and the time; returns when it will be in effect."""
+"""Takes a position in the clock table and the time; returns the time it takes effect."""
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class _Tracked:
     state: TaskState | None = None
     job: Job | None = None  # the task's present frame
     executed_ns: int = 0  # execution time of the frame in flight
-    expected_ns: float = 0.0  # profiled time of the same stages, at the clocks that were in effect
+    expected_ns: float = 0.0  # profiled time of the same stages, at the clocks in effect
     scales_seen: dict[int, dict[str, tuple[float, ...]]] = field(default_factory=dict)
 
     def scales(self, clocks: int) -> dict[str, tuple[float, ...]]:
@@ -47,7 +47,7 @@ class _Tracked:
         return self.scales_seen[clocks]
 
     def keep(self) -> str:
-        """The variant where no policy chooses: that of the last run, else the configured one."""
+        """Variant without a policy's choice: that of the last run, else the configured one."""
         member = self.member
         return member.table.variants[member.variant if member.stages_done else member.configured]
 
@@ -55,10 +55,10 @@ class _Tracked:
 class Coordinator:
     """Selects variants and clocks for all tasks together.
 
-    A task without a table runs the variant that it is set to. Not thread-safe: the driver's lock
-    is held around every call. `workers` stages run side by side, `interference` is the slow-down
-    with 1, 2, ... of them. `clocks` is the position in effect at first, by default the fastest;
-    without `request_clocks` they stay as they are. With a `timer`, which returns nanoseconds,
+    A task without a table runs its configured variant. Not thread-safe: the driver's lock is held
+    around every call. `workers` stages run concurrently, `interference` is the slow-down with 1,
+    2, ... of them. `clocks` is the initial position, by default the fastest; without
+    `request_clocks` the clocks are not changed. With a `timer`, which returns nanoseconds,
     `decision_times_ns` holds the time of every decision.
     """
 
@@ -79,37 +79,34 @@ class Coordinator:
         for position, table in enumerate(tables):
             member = Member(table, table.deadline_ns, 0, (True,) * len(table.variants))
             numbers = {variant: index for index, variant in enumerate(table.variants)}
-            self._tracked[table.task] = _Tracked(
-                position, member, numbers, table.median_ns.tolist()
-            )
+            medians_ns = table.median_ns.tolist()
+            self._tracked[table.task] = _Tracked(position, member, numbers, medians_ns)
         members = [task.member for task in self._tracked.values()]
         if len(members) != len(tables):
             raise ValueError(f"each task has one table: {[table.task for table in tables]}")
         self.cohort = Cohort(clock_table, members, workers, tuple(interference), present, present)
         self.policy = policy
         self.decisions = 0  # number of times the policy was asked
-        self.switches = 0  # number of times a frame went on in another variant
+        self.switches = 0  # number of times a frame continued in another variant
         self.failure = ""
-        """Why the policy was set aside, empty as long as it works: it raised `FAILURES` times.
-        Without it the tasks stay in the variants that they ran last, at the fastest clocks; so
-        does the frame at which it raised before."""
+        """Why the policy was disabled after raising `FAILURES` times; else empty. Without it the
+        tasks stay in the variants that they ran last, at the fastest clocks; so does the frame at
+        which it raised before."""
         self._failures = 0
-        self._seen_ns = 0  # the time of the last call that had one
+        self._seen_ns = 0  # time of the last call that passed one
         self.decision_times_ns: list[int] = []
         self._request_clocks = request_clocks
         self._timer = timer
         self._static = StaticSelector()
 
     def set_policy(self, policy: Policy) -> None:
-        """Exchange the policy; it decides from the next boundary on."""
-        self.policy = policy
-        self.cohort.memory = None
-        self.failure = ""
-        self._failures = 0
+        """Replace the policy; the new one decides from the next boundary on."""
+        self.policy, self.cohort.memory = policy, None
+        self.failure, self._failures = "", 0
         self._rescale()
 
     def close(self) -> None:
-        """Leave the tasks as they are: their budgets hold for the clocks they are at now."""
+        """Detach from the tasks: their budgets now apply to the present clocks."""
         for task in self._tracked.values():
             if task.state is not None:
                 task.state.time_scales = task.state.fastest_scales = None
@@ -118,14 +115,12 @@ class Coordinator:
 
     def choose(self, state: TaskState, job: Job, now_ns: int) -> str:
         """Return the policy's variant for the job's next stage."""
-        task = self._tracked.get(job.task)
-        if task is None:
+        if (task := self._tracked.get(job.task)) is None:
             return self._static.choose(state, job, now_ns)
         self._see(task, state, job, now_ns)
         decision = None
         if not self.failure:
-            starts = job.start_ns is None
-            decision = self._decide(task.position, now_ns, change_clocks=starts)
+            decision = self._decide(task.position, now_ns, change_clocks=job.start_ns is None)
         if not self.policy.adjusts_variants:
             return self._static.choose(state, job, now_ns)
         if decision is None:
@@ -137,7 +132,7 @@ class Coordinator:
         return task.keep()
 
     def allowed(self, state: TaskState, job: Job) -> Sequence[str]:
-        """Return what the policy may yet choose; where it does not choose, the one variant."""
+        """Return the variants that the policy may still choose; without one, the one variant."""
         task = self._tracked.get(job.task)
         if task is not None:
             self._meet(task, state)
@@ -156,16 +151,14 @@ class Coordinator:
 
     def released(self, state: TaskState, job: Job, now_ns: int) -> None:
         """A frame was admitted."""
-        task = self._tracked.get(job.task)
-        if task is None:
+        if (task := self._tracked.get(job.task)) is None:
             return
         task.member.last_release_ns = now_ns
         self._see(task, state, state.in_flight or job, now_ns)
 
     def started(self, state: TaskState, job: Job, now_ns: int) -> None:
         """A stage begins."""
-        task = self._tracked.get(job.task)
-        if task is None:
+        if (task := self._tracked.get(job.task)) is None:
             return
         self._see(task, state, job, now_ns)
         member = task.member
@@ -176,9 +169,8 @@ class Coordinator:
         member.variant = task.variants.get(job.variant, member.variant)
 
     def passed(self, state: TaskState, job: Job, now_ns: int) -> None:
-        """A stage is done."""
-        task = self._tracked.get(job.task)
-        if task is None:
+        """A stage has finished."""
+        if (task := self._tracked.get(job.task)) is None:
             return
         self._see(task, state, job, now_ns)
         member = task.member
@@ -197,7 +189,7 @@ class Coordinator:
             for covered in range(stage, job.next_stage):
                 task.expected_ns += task.medians_ns[variant][covered] * scales[covered]
             if job.stages[-1].batch > 1:
-                # The time of several frames says nothing about how fast one runs.
+                # The time of a batch of frames does not tell how fast one runs.
                 time_ns = round(task.expected_ns - before_ns)
             else:
                 member.last_stage = StageSample(variant, stage, self.cohort.clocks, time_ns)
@@ -206,14 +198,13 @@ class Coordinator:
 
     def ended(self, state: TaskState, job: Job, outcome: Outcome, now_ns: int) -> None:
         """A frame ended; the policy is asked about the clocks."""
-        task = self._tracked.get(job.task)
-        if task is None:
+        if (task := self._tracked.get(job.task)) is None:
             return
         self._settle(now_ns)
         member = task.member
         member.misses_in_a_row = state.misses_in_a_row
         if job.start_ns is None:
-            # It was never in flight; what else the task has on its way stays as it is.
+            # It was never in flight; the task's other frame is unaffected.
             if task.job is job:
                 task.job = None
                 member.active = False
@@ -236,13 +227,13 @@ class Coordinator:
     # -- inside --------------------------------------------------------------------------------
 
     def _meet(self, task: _Tracked, state: TaskState) -> None:
-        """Take note of the engine's task, which is new when a node is configured again."""
+        """Register the engine's task, which is new when a node is configured again."""
         if task.state is not state:
             task.state = state
             self._scale(task, state)
 
     def _see(self, task: _Tracked, state: TaskState, job: Job, now_ns: int) -> None:
-        """Take note of a task's present frame; most often that is known already."""
+        """Register a task's present frame, if it is new."""
         self._meet(task, state)
         self._settle(now_ns)
         if task.job is job:
@@ -263,7 +254,7 @@ class Coordinator:
         )
 
     def _settle(self, now_ns: int) -> None:
-        """Take note of requested clocks that are in effect by now."""
+        """Update the position if requested clocks are in effect by now."""
         self._seen_ns = now_ns
         cohort = self.cohort
         if cohort.clocks != cohort.clocks_target and now_ns >= cohort.clocks_at_ns:
@@ -271,18 +262,15 @@ class Coordinator:
             self._rescale()
 
     def _rescale(self) -> None:
-        """Tell the engine how long things take at the present clocks, and at the fastest."""
+        """Pass the time scales of the present and the fastest clocks to the engine."""
         for task in self._tracked.values():
             if task.state is not None:
                 self._scale(task, task.state)
 
     def _scale(self, task: _Tracked, state: TaskState) -> None:
-        cohort, fastest = self.cohort, self.policy.fastest_clocks
-        state.time_scales = task.scales(cohort.clocks)
-        if not self.policy.adjusts_clocks or self.failure or self._request_clocks is None:
-            state.fastest_scales = None
-        else:
-            state.fastest_scales = task.scales(fastest)
+        state.time_scales, state.fastest_scales = task.scales(self.cohort.clocks), None
+        if self.policy.adjusts_clocks and not self.failure and self._request_clocks is not None:
+            state.fastest_scales = task.scales(self.policy.fastest_clocks)
 
     def _decide(self, deciding: int, now_ns: int, *, change_clocks: bool) -> Decision | None:
         """Ask the policy; None when it failed."""
@@ -292,7 +280,7 @@ class Coordinator:
         begin_ns = self._timer() if self._timer else 0
         try:
             decision = self.policy.decide(cohort, now_ns)
-        except Exception as error:  # no frame is lost to a policy
+        except Exception as error:  # a failing policy must not lose a frame
             self._set_back(error, now_ns)
             return None
         if self._timer:
@@ -304,7 +292,7 @@ class Coordinator:
         return decision
 
     def _set_back(self, error: Exception, now_ns: int) -> None:
-        """Count an exception of the policy, and set it aside at the second."""
+        """Count an exception of the policy, and disable it at the second."""
         FAULTS.note("coordinator policy", error)
         self._failures += 1
         if self._failures < FAILURES:

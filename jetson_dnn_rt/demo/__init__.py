@@ -1,1 +1,1 @@
-"""Drawn roads and the two small networks that were trained on them."""
+"""Procedural road scenes and the two small networks trained on them."""

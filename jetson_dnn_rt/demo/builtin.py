@@ -90,18 +90,13 @@ def load(name: str, path: Path | None = None) -> torch.nn.Module:
         raise ModelError(
             f"weights of builtin:{name} are damaged: {file}: {error}; install the package again"
         ) from error
-    expected = network.state_dict()
-    wrong = sorted(
-        key
-        for key in stored.keys() | expected.keys()
-        if key not in stored or key not in expected or stored[key].shape != expected[key].shape
-    )
-    if wrong:
+    try:
+        network.load_state_dict(stored)
+    except RuntimeError as error:
+        text = str(error).splitlines()[1].strip()
         raise ModelError(
-            f"weights of builtin:{name}: {file} is of another network; "
-            f"{len(wrong)} tensors differ, the first is {wrong[0]!r}"
-        )
-    network.load_state_dict({key: value.to(expected[key].dtype) for key, value in stored.items()})
+            f"weights of builtin:{name}: {file} is of another network: {text}"
+        ) from error
     return network.eval()
 
 

@@ -1,4 +1,4 @@
-"""What the desk adds to the robot's package; see `jetson_dnn_rt.plugins`."""
+"""Commands and variant makers that the desk adds to the package; see `jetson_dnn_rt.plugins`."""
 
 COMMANDS = {
     "compress": "jetson_dnn_rt.lab.compress.command",

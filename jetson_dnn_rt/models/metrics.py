@@ -17,7 +17,7 @@ Integers = npt.NDArray[np.int64]
 def match_detections(
     boxes: Floats, scores: Floats, true_boxes: Floats, iou_threshold: float
 ) -> Flags:
-    """Which detections of one class in one image are right, in the order of `boxes` (xyxy).
+    """Mask of the correct detections of one class in one image, in the order of `boxes` (xyxy).
 
     As COCO does it: best score first, each detection takes the true box it overlaps most
     among those not taken yet, if the IoU reaches the threshold, in (0, 1].
@@ -55,7 +55,10 @@ def average_precision(scores: Floats, right: Flags, truths: int) -> float:
 
 
 class DetectionMetric:
-    """Average precision per class over many images; right from an overlap of `iou_threshold`."""
+    """Average precision per class over many images; right from an overlap of `iou_threshold`.
+
+    `truths` counts the true boxes of each class so far, [classes].
+    """
 
     def __init__(self, classes: int, iou_threshold: float = 0.5) -> None:
         if classes < 1:
@@ -66,32 +69,20 @@ class DetectionMetric:
         self.iou_threshold = iou_threshold
         self._scores: list[list[Floats]] = [[] for _ in range(classes)]
         self._right: list[list[Flags]] = [[] for _ in range(classes)]
-        self._truths = np.zeros(classes, np.int64)
+        self.truths: Integers = np.zeros(classes, np.int64)
 
     def add(
-        self,
-        boxes: Floats,
-        scores: Floats,
-        class_ids: Integers,
-        true_boxes: Floats,
-        true_class_ids: Integers,
-    ) -> None:
+        self, boxes: Floats, scores: Floats, class_ids: Integers,
+        true_boxes: Floats, true_class_ids: Integers,
+    ) -> None:  # fmt: skip
         """Add the detections and the truth of one image (xyxy boxes in the same pixels)."""
         for kind in range(self.classes):
             mine, true = class_ids == kind, true_class_ids == kind
-            self._truths[kind] += int(np.count_nonzero(true))
+            self.truths[kind] += int(np.count_nonzero(true))
             if mine.any():
+                found, threshold = (boxes[mine], scores[mine]), self.iou_threshold
                 self._scores[kind].append(scores[mine])
-                self._right[kind].append(
-                    match_detections(
-                        boxes[mine], scores[mine], true_boxes[true], self.iou_threshold
-                    )
-                )
-
-    @property
-    def truths(self) -> Integers:
-        """True boxes per class so far, [classes]."""
-        return self._truths.copy()
+                self._right[kind].append(match_detections(*found, true_boxes[true], threshold))
 
     def average_precisions(self) -> npt.NDArray[np.float64]:
         """The average precision of each class, [classes]; NaN without a truth."""
@@ -99,7 +90,7 @@ class DetectionMetric:
         for kind in range(self.classes):
             scores = np.concatenate([np.zeros(0, np.float32), *self._scores[kind]])
             right = np.concatenate([np.zeros(0, np.bool_), *self._right[kind]])
-            values.append(average_precision(scores, right, int(self._truths[kind])))
+            values.append(average_precision(scores, right, int(self.truths[kind])))
         return np.array(values, np.float64)
 
     def mean(self) -> float:
@@ -134,7 +125,7 @@ class SegmentationMetric:
         self.confusion += counts.reshape(self.classes, self.classes)
 
     def ious(self) -> npt.NDArray[np.float64]:
-        """The IoU of each class, [classes]; NaN where it is nowhere."""
+        """The IoU of each class, [classes]; NaN where it does not occur."""
         shared = np.diag(self.confusion).astype(np.float64)
         union = self.confusion.sum(0) + self.confusion.sum(1) - shared
         values = np.full(self.classes, np.nan)

@@ -1,4 +1,4 @@
-"""A loaded model: what a task runs, whatever the back end."""
+"""A loaded model, which a task runs on any back end."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     import torch
 
 PROBE_VALUE = 0.45
-"""What a network sees when its outputs are looked at for the first time: plain grey."""
+"""Pixel value of the plain grey picture on which a network's outputs are first inspected."""
 
 
 class Part(Protocol):
-    """A whole network, or a run of its stages, that a back end makes ready."""
+    """A whole network, or a run of its stages, that a back end prepares."""
 
     @property
     def name(self) -> str:
@@ -60,7 +60,7 @@ class Origin(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A network and all that is needed around it; as a `Part`, the whole network."""
+    """A network with its head, preprocessing and labels; as a `Part`, the whole network."""
 
     source: str  # as the user named it: ``builtin:detector``, ``onnx:PATH``, ...
     head: Head
@@ -109,12 +109,12 @@ class Model:
 
     def create_decoder(self) -> Decoder:
         """Make a decoder for the outputs: one per pipeline."""
-        return self.head.create_decoder(self.input_size)
+        return self.head.layout.make_decoder(self.input_size)
 
 
 @dataclass(frozen=True)
 class Opened:
-    """What a source knows of a network before its outputs are looked at."""
+    """Properties of a network that are known before its outputs are inspected."""
 
     origin: Origin
     model_hash: str  # SHA-256, hexadecimal

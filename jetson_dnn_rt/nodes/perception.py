@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from rclpy.node import Node
 
 from jetson_dnn_rt.config.nodes import COORDINATOR, PerceptionNodeConfig
 from jetson_dnn_rt.config.task import AUTO, wants_trial
-from jetson_dnn_rt.coordinator.clock_thread import ClockThread
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.nodes.cameras.camera import CameraNode
 from jetson_dnn_rt.nodes.coordinator.coordinator_node import CoordinatorNode
 from jetson_dnn_rt.nodes.process.lifecycle import SUCCESS, ManagedNode, overrides_to_parameters
-from jetson_dnn_rt.nodes.process.parameters import ParameterSet
 from jetson_dnn_rt.nodes.reports.diagnostics import (
     ERROR,
     OK,
@@ -26,7 +25,7 @@ from jetson_dnn_rt.nodes.reports.diagnostics import (
 from jetson_dnn_rt.nodes.tasks.session_bridge import SessionBridge
 from jetson_dnn_rt.nodes.tasks.task_node import DetectorNode, SegmenterNode, TaskNode
 from jetson_dnn_rt.nodes.tasks.task_status import session_values
-from jetson_dnn_rt.runtime.sharing.core_split import TrialTask
+from jetson_dnn_rt.runtime.sharing.forecast import TrialTask
 from jetson_dnn_rt.runtime.task import make_grey_frame
 from jetson_dnn_rt.tasks import JobRecord, Work
 
@@ -61,20 +60,18 @@ class PerceptionNode(ManagedNode):
         given = {name: dict(values) for name, values in (overrides or {}).items()}
         own = given.pop(name, {})
         super().__init__(name, parameter_overrides=overrides_to_parameters(own), **options)
-        self._declared = ParameterSet(
-            self, PerceptionNodeConfig, is_fixed=lambda: not self.is_unconfigured
-        )
+        self._declared = self.declare(PerceptionNodeConfig)
         _check_names(name, self, own)
         values = self._declared.value
-        others = [COORDINATOR] if values.coordinator else []
-        unknown = sorted(set(given) - {*values.tasks, *values.cameras, *others})
+        coordinators = [COORDINATOR] if values.coordinator else []
+        unknown = sorted(set(given) - {*values.tasks, *values.cameras, *coordinators})
         if unknown:
             raise ConfigurationError(
                 f"there is no {', '.join(unknown)}: tasks are {', '.join(values.tasks)}, cameras "
                 f"{', '.join(values.cameras) or 'none'}"
             )
         arguments = filter_arguments(arguments)
-        # Whoever could change a child could change the whole.
+        # To reconfigure a child would be to reconfigure the whole.
         inherited = {"lock_configuration": True} if self._locked else {}
         limited = {} if frame_limit is None else {"frame_limit": frame_limit}
 
@@ -100,11 +97,13 @@ class PerceptionNode(ManagedNode):
             )
             for camera in values.cameras
         }
-        self.bridge = SessionBridge(self, self.cameras, self._find_clocks)
+        self.bridge = SessionBridge(
+            self, self.cameras, lambda: self.coordinator and self.coordinator.clocks
+        )
         for task in values.tasks:
             kind = SegmenterNode if posixpath.basename(task) == "segmenter" else DetectorNode
             spaces = {posixpath.dirname(other) for other in self.tasks}
-            # With one camera in the process nobody needs to say which.
+            # The only camera of a process need not be named.
             only = values.cameras[0] if len(values.cameras) == 1 else ""
             self.tasks[task] = kind(
                 posixpath.basename(task),
@@ -123,20 +122,25 @@ class PerceptionNode(ManagedNode):
                 tasks=lambda: self.tasks,
                 **options_of(COORDINATOR),
             )
-        nodes: dict[str, Node] = {**self.cameras, **self.tasks}
-        if self.coordinator is not None:
-            nodes[COORDINATOR] = self.coordinator
-        for child, parameters in given.items():
-            _check_names(child, nodes[child], parameters)
+        for child, node in self.named_children.items():
+            _check_names(child, node, given.get(child, {}))
         self._diagnostics = DiagnosticsPublisher(
             self, {"perception_status": self._make_status}, process=True
         )
 
     @property
-    def children(self) -> tuple[ManagedNode, ...]:
+    def named_children(self) -> dict[str, ManagedNode]:
         """Cameras, the coordinator and tasks: in the order in which they stop."""
-        coordinator = () if self.coordinator is None else (self.coordinator,)
-        return (*self.cameras.values(), *coordinator, *self.tasks.values())
+        return {**self.cameras, **self._coordinators, **self.tasks}
+
+    @property
+    def children(self) -> tuple[ManagedNode, ...]:
+        """Cameras, the coordinator and tasks, without their names."""
+        return tuple(self.named_children.values())
+
+    @property
+    def _coordinators(self) -> dict[str, ManagedNode]:
+        return {} if self.coordinator is None else {COORDINATOR: self.coordinator}
 
     def destroy_node(self) -> None:
         """Destroy the children, then this node."""
@@ -152,49 +156,36 @@ class PerceptionNode(ManagedNode):
         values = self._declared.value
         trial = wants_trial(values.threads, (task.parameters for task in self.tasks.values()))
         self.bridge.start(values, AUTO if trial else values.threads)
-        self._configure("camera", self.cameras)
+        self._lead("configure", "camera ", self.cameras)
         if trial:
             self.bridge.session.share_cores(
-                {
-                    name: TrialTask(
-                        node.parameters,
-                        make_grey_frame(node.frame_size),
-                        node.period_ns,
-                        node.deadline_ns,
-                    )
-                    for name, node in self.tasks.items()
-                }
+                [
+                    TrialTask(node.parameters, node.period_ns, make_grey_frame(node.frame_size))
+                    for node in self.tasks.values()
+                ]
             )
-        self._configure("task", self.tasks)
+        self._lead("configure", "task ", self.tasks)
         self.bridge.session.prepare()
-        leader = self.coordinator
-        waits = leader is not None and leader.is_unconfigured
-        if leader is not None and waits and leader.trigger_configure() != SUCCESS:
-            raise ConfigurationError(f"coordinator: {leader.fault}")
+        self._lead("configure", "", self._coordinators)
 
-    def _configure(self, word: str, nodes: Mapping[str, ManagedNode]) -> None:
+    def _lead(self, verb: str, word: str, nodes: Mapping[str, ManagedNode]) -> None:
+        """Configure or activate the children that are due; `word` names their kind in an error."""
+        before = {"configure": "unconfigured", "activate": "inactive"}[verb]
         for name, node in nodes.items():
-            if node.is_unconfigured and node.trigger_configure() != SUCCESS:
-                raise ConfigurationError(f"{word} {name}: {node.fault}")
+            if node.state_name == before and getattr(node, f"trigger_{verb}")() != SUCCESS:
+                raise ConfigurationError(f"{word}{name}: {node.fault}")
 
     def activate(self) -> None:
-        """Activate the tasks and the coordinator, judge, then let the frames come."""
+        """Activate the tasks and the coordinator, judge schedulability, then start the frames."""
         self.bridge.cascading = True
         try:
-            for name, node in self.tasks.items():
-                if node.state_name == "inactive" and node.trigger_activate() != SUCCESS:
-                    raise ConfigurationError(f"task {name}: {node.fault}")
-            leader = self.coordinator
-            waits = leader is not None and leader.state_name == "inactive"
-            if leader is not None and waits and leader.trigger_activate() != SUCCESS:
-                raise ConfigurationError(f"coordinator: {leader.fault}")
+            self._lead("activate", "task ", self.tasks)
+            self._lead("activate", "", self._coordinators)
             self.bridge.commit()
             self.on_tasks_ready()
         finally:
             self.bridge.cascading = False
-        for name, camera in self.cameras.items():
-            if camera.state_name == "inactive" and camera.trigger_activate() != SUCCESS:
-                raise ConfigurationError(f"camera {name}: {camera.fault}")
+        self._lead("activate", "camera ", self.cameras)
 
     def deactivate(self) -> None:
         """Stop the frames, then the tasks."""
@@ -203,36 +194,30 @@ class PerceptionNode(ManagedNode):
                 child.trigger_deactivate()
 
     def cleanup(self) -> None:
-        """Let the children give everything back, then stop the executor."""
+        """Clean up the children, then stop the executor."""
+        self.deactivate()
         for child in self.children:
-            if child.state_name == "active":
-                child.trigger_deactivate()
             if child.state_name == "inactive":
                 child.trigger_cleanup()
         self.bridge.stop()
 
     def end(self) -> None:
         """Stop cameras, executor and tasks at once."""
-        for camera in self.cameras.values():
-            camera.trigger_shutdown()
-        if self.coordinator is not None:
-            self.coordinator.trigger_shutdown()
+        for first in (*self.cameras.values(), *self._coordinators.values()):
+            first.trigger_shutdown()
         self.bridge.stop(timeout_s=0.2, quickly=True)
         for task in self.tasks.values():
             task.trigger_shutdown()
 
     def restore_clocks(self) -> None:
-        """Bring the clocks back, whatever the ROS thread does."""
+        """Restore the clocks, whatever the ROS thread does."""
         if self.coordinator is not None:
             self.coordinator.restore_clocks()
-
-    def _find_clocks(self) -> ClockThread | None:
-        return None if self.coordinator is None else self.coordinator.clocks
 
     # -- checks --------------------------------------------------------------------------------
 
     def _check_topics(self) -> None:
-        """Two tasks on one output topic would mix their results."""
+        """Refuse two tasks on one output topic, which would mix their results."""
         owners: dict[str, str] = {}
         outputs = {"detection": "detections", "segmentation": "class_mask"}
         for name, node in self.tasks.items():
@@ -248,10 +233,8 @@ class PerceptionNode(ManagedNode):
         level, message = OK, self.state_name
         if self.fault:
             level, message = ERROR, self.fault
-        values: dict[str, object] = {name: node.state_name for name, node in self.tasks.items()}
-        values |= {name: node.state_name for name, node in self.cameras.items()}
-        if self.coordinator is not None:
-            values[COORDINATOR] = self.coordinator.state_name
+        nodes = {**self.tasks, **self.cameras, **self._coordinators}
+        values: dict[str, object] = {name: node.state_name for name, node in nodes.items()}
         values["image_subscriptions"] = (
             ", ".join(key.topic for key in self.bridge.inputs) or "none"
         )
@@ -263,7 +246,7 @@ class PerceptionNode(ManagedNode):
 
 
 def _check_names(name: str, node: Node, parameters: Mapping[str, Any]) -> None:
-    """Refuse a misspelt parameter: rclpy itself drops what is not declared, in silence."""
+    """Refuse a misspelt parameter: rclpy itself silently drops undeclared ones."""
     for parameter_name in parameters:
         known = parameter_name.startswith("qos_overrides.")
         if not known and not node.has_parameter(parameter_name):
@@ -276,16 +259,9 @@ def filter_arguments(arguments: Sequence[str]) -> list[str]:
     ``ros2 launch`` gives them to the process as ``-r __node:=NAME -r __ns:=NAMESPACE``, which
     would rename every node in it.
     """
-    kept: list[str] = []
-    skip = False
-    for index, argument in enumerate(arguments):
-        following = arguments[index + 1] if index + 1 < len(arguments) else ""
-        if skip:
-            skip = False
-        elif argument in ("-r", "--remap") and following.startswith(
-            ("__node:=", "__name:=", "__ns:=")
-        ):
-            skip = True
-        else:
-            kept.append(argument)
-    return kept
+    names = [
+        index
+        for index, (option, rule) in enumerate(pairwise(arguments))
+        if option in ("-r", "--remap") and rule.startswith(("__node:=", "__name:=", "__ns:="))
+    ]
+    return [a for i, a in enumerate(arguments) if i not in names and i - 1 not in names]

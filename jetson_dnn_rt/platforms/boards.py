@@ -1,9 +1,9 @@
 """Data of each Jetson: clock tables, power modes, and how its rails add up.
 
 Everything that a board reports itself (tables of CPU and GPU, ``/etc/nvpmodel.conf``) is read from
-it; here is the rest, and the spaces that simulations and tests run on.
-Sources: NVIDIA's kernels and nvpmodel files; the spaces of the TX2 and the AGX Xavier are those of
-NeuOS (Bateni & Liu, ATC 2020), which counts 11,760 and 51,968 configurations.
+it; this module has the rest, and the spaces that simulations and tests run on. Sources: NVIDIA's
+kernels and nvpmodel files; the spaces of the TX2 and the AGX Xavier are those of NeuOS (Bateni &
+Liu, ATC 2020), which counts 11,760 and 51,968 configurations.
 """
 
 from __future__ import annotations
@@ -26,15 +26,13 @@ XAVIER_GPU_MHZ = (
 XAVIER_EMC_MHZ = (204.0, 800.0, 1066.0, 1331.2, 1600.0, 2133.0)
 AGX_ORIN_CPU_MHZ = (*(round(115.2 + 76.8 * step, 1) for step in range(28)), 2201.6)
 AGX_ORIN_GPU_MHZ = (*(306.0 + 102.0 * step for step in range(10)), 1300.5)
-ORIN_NANO_CPU_MHZ = (*(round(115.2 + 76.8 * step, 1) for step in range(19)), 1510.4)
-ORIN_NANO_GPU_MHZ = (306.0, 408.0, 510.0, 612.0, 624.75)
 ORIN_EMC_MHZ = (204.0, 665.6, 2133.0, 3199.0)
 
 
 def make_options(
     frequencies_mhz: Iterable[float], cores: Sequence[int] = (0,), *, off: bool = False
 ) -> tuple[ClockOption, ...]:
-    """Every frequency with every number of cores, slow to fast; `off` adds the domain off."""
+    """Every frequency with every number of cores, slow to fast; `off` adds the option off."""
     options = [ClockOption(round(mhz * 1e6), count) for mhz in frequencies_mhz for count in cores]
     return tuple(sorted([ClockOption(0), *options] if off else options))
 
@@ -57,8 +55,8 @@ def tx2_space() -> ClockSpace:
 def xavier_space(*, masks: bool = True) -> ClockSpace:
     """AGX Xavier: 29 CPU clocks, which of 7 cores are on besides the first, 14 GPU clocks.
 
-    With `masks` every set of cores counts apart, as in NeuOS: 51,968 configurations. The cores are
-    alike, so that only 3,248 differ: those remain without.
+    With `masks` every set of cores counts separately, as in NeuOS: 51,968 configurations. The
+    cores are identical, so only 3,248 of them differ: these remain without `masks`.
     """
     if masks:
         # The first core cannot be switched off.
@@ -79,22 +77,13 @@ def agx_orin_space() -> ClockSpace:
     )
 
 
-def orin_nano_space() -> ClockSpace:
-    """Orin Nano 8 GB (not "Super"): 20 CPU clocks x 6 cores, 5 GPU, 3 EMC: 1,800 in all."""
-    return make_space(
-        cpu=make_options(ORIN_NANO_CPU_MHZ, range(1, 7)),
-        gpu=make_options(ORIN_NANO_GPU_MHZ),
-        emc=make_options(ORIN_EMC_MHZ[:3]),
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class PowerMode:
     """A power mode of nvpmodel: the upper limit of each domain."""
 
     name: str  # MAXN, MAXQ, 15W, ...
     limits: Mapping[str, ClockOption] = field(default_factory=lambda: MappingProxyType({}))
-    """Limits by domain; one that is missing is not limited. Frequency 0 = off."""
+    """Limits by domain; a missing one is not limited. Frequency 0 = off."""
 
     def index(self, space: ClockSpace) -> int:
         """The configuration of `space` nearest to everything at this mode's limits."""
@@ -114,77 +103,55 @@ class Board:
     """A Jetson."""
 
     name: str  # "tx2", "agx-xavier", ...
-    title: str  # its name for people
+    title: str  # human-readable name
     models: tuple[str, ...]
-    """A board is this one when one of them is in its model's name; the first board that fits."""
+    """Substrings of its model's name; the first board that matches is taken."""
     emc_mhz: tuple[float, ...]
-    """Rates of the memory; the board itself tells the least and the greatest only."""
-    total_rails: tuple[str, ...]  # the rails whose sum is the whole board; empty = all there are
+    """Rates of the memory; the board itself reports only the lowest and the highest."""
+    total_rails: tuple[str, ...]  # the rails whose sum is the whole board; empty = all
     modes: tuple[PowerMode, ...] = (PowerMode("MAXN"),)
-    """As delivered; a board's own nvpmodel.conf comes first."""
+    """As delivered; a board's own nvpmodel.conf takes precedence."""
 
 
+_MAXN = PowerMode("MAXN")
+
+# fmt: off
 BOARDS = (
-    Board(
-        "tx2",
-        "Jetson TX2",
-        ("Jetson-TX2", "Jetson TX2", "quill"),
-        TX2_EMC_MHZ,
-        ("VDD_IN",),
-        (
-            PowerMode("MAXN"),
-            _mode("MAXQ", little=(1200, 4), big=(0, 0), gpu=(850, 0), emc=(1331.2, 0)),
-        ),
-    ),
-    Board(
-        "agx-xavier",
-        "Jetson AGX Xavier",
-        ("AGX Xavier", "Jetson-AGX"),
-        XAVIER_EMC_MHZ,
-        # Six rails, none of which holds another; together they are the board.
-        ("GPU", "CPU", "SOC", "CV", "VDDRQ", "SYS5V"),
-        (
-            PowerMode("MAXN"),
-            _mode("10W", cpu=(1200, 2), gpu=(520, 0), emc=(1066, 0)),
-            _mode("15W", cpu=(1200, 4), gpu=(670, 0), emc=(1331.2, 0)),
-            _mode("30W", cpu=(1200, 8), gpu=(900, 0), emc=(1600, 0)),
-        ),
-    ),
+    Board("tx2", "Jetson TX2", ("Jetson-TX2", "Jetson TX2", "quill"), TX2_EMC_MHZ, ("VDD_IN",), (
+        _MAXN,
+        _mode("MAXQ", little=(1200, 4), big=(0, 0), gpu=(850, 0), emc=(1331.2, 0)),
+    )),
+    # Six rails, none of which includes another; together they are the board.
+    Board("agx-xavier", "Jetson AGX Xavier", ("AGX Xavier", "Jetson-AGX"), XAVIER_EMC_MHZ,
+          ("GPU", "CPU", "SOC", "CV", "VDDRQ", "SYS5V"), (
+        _MAXN,
+        _mode("10W", cpu=(1200, 2), gpu=(520, 0), emc=(1066, 0)),
+        _mode("15W", cpu=(1200, 4), gpu=(670, 0), emc=(1331.2, 0)),
+        _mode("30W", cpu=(1200, 8), gpu=(900, 0), emc=(1600, 0)),
+    )),
     Board("xavier-nx", "Jetson Xavier NX", ("Xavier NX",), XAVIER_EMC_MHZ, ("VDD_IN",)),
-    Board(
-        "agx-orin",
-        "Jetson AGX Orin",
-        ("AGX Orin",),
-        ORIN_EMC_MHZ,
-        # VDDQ_VDD2_1V8AO is fed from VIN_SYS_5V0: adding it would count it twice.
-        ("VDD_GPU_SOC", "VDD_CPU_CV", "VIN_SYS_5V0"),
-        (
-            PowerMode("MAXN"),
-            _mode("15W", cpu=(1113.6, 4), gpu=(408, 0), emc=(2133, 0)),
-            _mode("30W", cpu=(1728, 8), gpu=(612, 0)),
-            _mode("50W", cpu=(1497.6, 12), gpu=(816, 0)),
-        ),
-    ),
+    # VDDQ_VDD2_1V8AO is fed from VIN_SYS_5V0: adding it would count it twice.
+    Board("agx-orin", "Jetson AGX Orin", ("AGX Orin",), ORIN_EMC_MHZ,
+          ("VDD_GPU_SOC", "VDD_CPU_CV", "VIN_SYS_5V0"), (
+        _MAXN,
+        _mode("15W", cpu=(1113.6, 4), gpu=(408, 0), emc=(2133, 0)),
+        _mode("30W", cpu=(1728, 8), gpu=(612, 0)),
+        _mode("50W", cpu=(1497.6, 12), gpu=(816, 0)),
+    )),
     Board("orin-nx", "Jetson Orin NX", ("Orin NX",), ORIN_EMC_MHZ, ("VDD_IN",)),
-    Board(
-        "orin-nano",
-        "Jetson Orin Nano",
-        ("Orin Nano",),
-        ORIN_EMC_MHZ,
-        ("VDD_IN",),
-        (
-            _mode("15W", cpu=(1510.4, 6), gpu=(624.75, 0), emc=(2133, 0)),
-            _mode("7W", cpu=(960, 4), gpu=(408, 0), emc=(2133, 0)),
-        ),
-    ),
+    Board("orin-nano", "Jetson Orin Nano", ("Orin Nano",), ORIN_EMC_MHZ, ("VDD_IN",), (
+        _mode("15W", cpu=(1510.4, 6), gpu=(624.75, 0), emc=(2133, 0)),
+        _mode("7W", cpu=(960, 4), gpu=(408, 0), emc=(2133, 0)),
+    )),
 )
+# fmt: on
 
 UNKNOWN_BOARD = Board("jetson", "Jetson", (), (), ("VDD_IN",))
-"""A Jetson that is not in the list: no memory rates, the total only where it has a VDD_IN."""
+"""A Jetson not in the list: no memory rates, a total only where it has a VDD_IN."""
 
 
 def find_board(model: str) -> Board:
-    """The board of this model's name (``/proc/device-tree/model``)."""
+    """The board with this model name (``/proc/device-tree/model``)."""
     fits = (b for b in BOARDS if any(name.lower() in model.lower() for name in b.models))
     return next(fits, UNKNOWN_BOARD)
 
@@ -192,7 +159,7 @@ def find_board(model: str) -> Board:
 def preset_index(board: str, mode: str, space: ClockSpace) -> int:
     """The configuration of `space` nearest to a power mode of a board as delivered.
 
-    Domains that the space lacks are left out. ValueError: no such board, or it has no such mode.
+    Domains that the space lacks are ignored. ValueError: no such board, or no such mode.
     """
     boards = {each.name: each for each in BOARDS}
     if board not in boards:

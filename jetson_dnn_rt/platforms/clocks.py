@@ -1,8 +1,8 @@
 """Clock configurations of a board, numbered.
 
-A board has clock domains (CPU, GPU, memory), each with the options it offers; a configuration is
-one option of each. The space of all of them is numbered like a number with mixed radix: the last
-domain counts fastest, 0 is the slowest option everywhere and the last number the fastest.
+A board has clock domains (CPU, GPU, memory), each with its options; a configuration is one option
+of each. Configurations are numbered in mixed radix: the last domain varies fastest, 0 is the
+slowest option everywhere and the last number the fastest.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class ClockOption:
     """One setting of a domain."""
 
     frequency_hz: int  # clock; 0 = the domain is off
-    cores: int = 0  # cores that are on; 0 = the domain has none to switch, or is off
+    cores: int = 0  # cores that are on; 0 = cores cannot be switched, or the domain is off
     mask: int = 0
-    """Which cores (bit n: the n-th of the domain), only where masks are counted apart; else 0."""
+    """Which cores (bit n: the n-th of the domain), only where masks count separately; else 0."""
 
     def __post_init__(self) -> None:
         for name in ("frequency_hz", "cores", "mask"):
@@ -46,13 +46,13 @@ ClockConfiguration: TypeAlias = tuple[ClockOption, ...]
 
 @dataclass(frozen=True, slots=True)
 class ClockDomain:
-    """Parts of a board that are clocked together."""
+    """Parts of a board that share a clock."""
 
     name: str
     """"cpu", "little", "big", "gpu" or "emc" (memory); "cpu1", ... where a board has more."""
     options: tuple[ClockOption, ...]  # slow to fast: rising in (frequency, cores, mask), each once
     delay_ns: int = -1
-    """Time from a write until the clock has its new value; -1 = the default of its kind."""
+    """Time from a write until the clock has changed; -1 = the default of its kind."""
 
     def __post_init__(self) -> None:
         if not self.options:
@@ -78,7 +78,7 @@ class ClockDomain:
 
 
 class ClockSpace(Sequence[ClockConfiguration]):
-    """All configurations of some domains of different names, numbered.
+    """All configurations of some domains with different names, numbered.
 
     Without any domain it has one configuration, the empty one: fixed clocks.
     """
@@ -123,7 +123,7 @@ class ClockSpace(Sequence[ClockConfiguration]):
 
     def digits(self, index: int) -> tuple[int, ...]:
         """The option's index in each domain, of the configuration with this number."""
-        # No counting from the end: a negative number here is a "none" that nobody checked.
+        # No counting from the end: a negative number here is an unchecked "none".
         if not 0 <= index < self._count:
             raise IndexError(f"clock configuration {index} of {self._count}")
         digits = []
@@ -133,7 +133,7 @@ class ClockSpace(Sequence[ClockConfiguration]):
         return tuple(digits)
 
     def number(self, digits: Sequence[int]) -> int:
-        """The number of the configuration with these options, by their index in each domain."""
+        """The number of the configuration with these option indices, one per domain."""
         for domain, digit in zip(self.domains, digits, strict=True):
             if not 0 <= digit < len(domain.options):
                 raise IndexError(f"option {digit} of {len(domain.options)} of {domain.name}")
@@ -190,14 +190,14 @@ class ClockSpace(Sequence[ClockConfiguration]):
 
 
 def format_clocks(names: Sequence[str], configuration: ClockConfiguration) -> str:
-    """A configuration for people; ``fixed clocks`` when there is no domain."""
+    """A configuration as text; ``fixed clocks`` when there is no domain."""
     parts = []
     for name, option in zip(names, configuration, strict=True):
         if option.frequency_hz == 0:
             parts.append(f"{name} off")
             continue
         cores = f" x{option.cores}" if option.cores else ""
-        # The first cores of a domain are what a count alone says.
+        # A count alone means the first cores of a domain.
         plain = option.mask in (0, (1 << option.cores) - 1)
         mask = "" if plain else f" ({option.mask:#x})"
         parts.append(f"{name} {option.frequency_hz / 1e6:.10g} MHz{cores}{mask}")

@@ -1,10 +1,9 @@
-"""Controls of clock domains: what the kernel offers, reads and takes.
+"""Controls of clock domains: options, reading and setting through the kernel.
 
-A clock is set by narrowing the kernel's limits to one value (least = greatest), whatever the
-governor is: less is changed, and less is to be given back, than with the governor ``userspace``.
-The greatest value that is ever set is the limit found at the start: it is that of the power mode
-(nvpmodel), which the power supply may depend on. For the same reason no core is switched on that
-was off.
+A clock is set by narrowing the kernel's limits to one value (lowest = highest), with any governor:
+this changes less, and leaves less to restore, than the governor ``userspace``. No value above the
+limit found at the start is ever set: that limit belongs to the power mode (nvpmodel), on which the
+power supply may depend. For the same reason no core that was off is switched on.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ CPUS = "sys/devices/system/cpu"
 EMC_CAP = "sys/kernel/nvpmodel_emc_cap/emc_iso_cap"
 
 CPU_STEPS, CPU_STEP_KHZ = 8, 100_000
-"""Frequencies that are offered where the driver has no table, and their rounding."""
+"""Number of frequencies offered where the driver has no table, and their rounding."""
 
 
 class Control(ABC):
-    """Reads and sets one domain; PlatformError when the kernel does not let it."""
+    """Reads and sets one domain; PlatformError when the kernel refuses."""
 
     domain: ClockDomain
     paths: tuple[str, ...]  # every file that `write` may change
@@ -37,16 +36,16 @@ class Control(ABC):
 
     @abstractmethod
     def setting(self) -> ClockOption | None:
-        """The option that is set in the kernel; None where the clock is not set to one value."""
+        """The option set in the kernel; None where the clock is not set to one value."""
 
     @abstractmethod
     def write(self, option: ClockOption) -> None:
-        """Set it."""
+        """Set an option."""
 
 
 @dataclass(frozen=True, slots=True)
 class CpuPolicy:
-    """Cores that the kernel clocks together, those that were on at the start."""
+    """Cores that share a clock in the kernel, as far as they were on at the start."""
 
     path: str  # its folder
     cpus: tuple[int, ...]
@@ -60,7 +59,7 @@ class CpuPolicy:
 class CpuControl(Control):
     """Cores of one kind: one frequency for all of them, and how many are on.
 
-    With `switch_cores` cores may be switched off, but for the machine's first one, and any other
+    With `switch_cores` cores may be switched off, except the machine's first one and any other
     that the kernel keeps on.
     """
 
@@ -83,7 +82,7 @@ class CpuControl(Control):
             # The boot core has such a file on some kernels, and may not be switched off on most.
             if cpu != 0 and files.exists(path)
         }
-        # Those that always run come first, so that n cores are the first n.
+        # Cores that are always on come first, so that n cores are the first n.
         self._order = sorted(self.cpus, key=lambda cpu: (cpu in self._switches, cpu))
         fixed = len(self.cpus) - len(self._switches)
         counts = range(max(1, fixed), len(self.cpus) + 1) if switch_cores else (0,)
@@ -95,7 +94,7 @@ class CpuControl(Control):
         self._counts_cores = switch_cores
 
     def read(self) -> ClockOption:
-        """The slowest of the cores that are on, and how many are on."""
+        """The slowest clock of the cores that are on, and their number."""
         on = self._find_on()
         clocks = [
             _read(self._files, f"{policy.path}/scaling_cur_freq") * 1000
@@ -105,7 +104,7 @@ class CpuControl(Control):
         return self._option(min(clocks, default=0), on)
 
     def setting(self) -> ClockOption | None:
-        """The clock all cores that are on are set to, and how many are on."""
+        """The clock to which all active cores are set, and their number."""
         on = self._find_on()
         pinned = {
             policy.limits.pinned_hz(self._files)
@@ -118,7 +117,7 @@ class CpuControl(Control):
         return None if pinned or frequency is None else self._option(frequency, on)
 
     def write(self, option: ClockOption) -> None:
-        """Cores on, then their clock, then cores off: a core that comes has the old limits."""
+        """Cores on, then the clock, then cores off: a core switched on has the old limits."""
         wanted = set(self._order[: option.cores] if self._counts_cores else self.cpus)
         self._switch(wanted, on=True)
         for policy in self._policies:
@@ -169,8 +168,7 @@ class GpuControl(Control):
 class EmcControl(Control):
     """The memory's clock, in the firmware's debug files.
 
-    The rate is kept by locking it: else the kernel's bandwidth manager changes it at its next
-    request.
+    The rate is locked: otherwise the kernel's bandwidth manager changes it at its next request.
     """
 
     def __init__(self, files: SystemFiles, frequencies_hz: Iterable[int]) -> None:
@@ -202,7 +200,7 @@ def _read(files: SystemFiles, path: str) -> int:
 
 
 def find_cpu_controls(files: SystemFiles, *, switch_cores: bool) -> list[CpuControl]:
-    """Make one control for each kind of core: same make, same table of frequencies.
+    """Make one control for each kind of core: same part number, same table of frequencies.
 
     One is named "cpu", two "little" and "big", more "cpu0", "cpu1", ...
     """
@@ -216,7 +214,7 @@ def find_cpu_controls(files: SystemFiles, *, switch_cores: bool) -> list[CpuCont
             kinds.setdefault(key, []).append(CpuPolicy(path, tuple(cpus)))
 
     def rank(kind: tuple[str, tuple[int, ...]]) -> tuple[bool, int, bool]:
-        # The Denver cores of the TX2 have the clocks of its A57, and do more with them.
+        # The Denver cores of the TX2 have the same clocks as its A57, but are faster.
         return "denver" in kind[0], kind[1][-1], kinds[kind][0].cpus[0] != 0
 
     controls = []

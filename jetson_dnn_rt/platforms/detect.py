@@ -25,10 +25,10 @@ def detect(
     """Open this machine: a Jetson, a PC with cpufreq or RAPL, a GPU alone, or fixed clocks.
 
     `close` the platform, or use it in a ``with`` statement. `root` is that of the kernel's files,
-    which `files` reads and writes; another folder stands for another machine. With `allow_writes`
-    clocks can be set, where this process has the right to; without it nothing is ever written.
-    From a file in `state_dir`, by default ``/run/jetson_dnn_rt`` below the root, the clocks are
-    restored after the process. `switch_cores`: cores of a Jetson may be switched off.
+    which `files` reads and writes; another folder simulates another machine. With `allow_writes`
+    clocks can be set, if this process has the right; without it nothing is ever written. A file in
+    `state_dir`, by default ``/run/jetson_dnn_rt`` below the root, is used to restore the clocks
+    after the process exits. `switch_cores`: cores of a Jetson may be switched off.
     """
     files = SystemFiles(root) if files is None else files
     if is_jetson(files):

@@ -1,7 +1,7 @@
-"""Files of the kernel below a root folder: read freely, written from an allow-list only.
+"""Kernel files below a root folder: any can be read, only those on an allow-list written.
 
-Every path is relative to the root, so that a made-up tree can stand for a board. A write opens an
-existing file whose place, with every symbolic link resolved, is on the list; nothing is created.
+Every path is relative to the root, so that a fake tree can replace a board. A write opens an
+existing file whose path, with every symbolic link resolved, is on the list; nothing is created.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WRITABLE = tuple(
         # Not the first core: boards need it.
         r"sys/devices/system/cpu/cpu[1-9]\d*/online",
         r"sys/devices/system/cpu/cpufreq/policy\d+/scaling_(min|max)_freq",
-        # /sys/class/devfreq holds links to here. The names are those of the GPUs of Tegra.
+        # /sys/class/devfreq has links to here. The names are those of Tegra's GPUs.
         r"sys/devices/(?:[\w.:@-]+/)*devfreq/(?:[0-9a-f]+\.)?(?:gp10b|gv11b|ga10b|gb10b|gpu)/"
         r"(min|max)_freq",
         r"sys/kernel/debug/bpmp/debug/clk/emc/(rate|state|mrq_rate_locked)",
@@ -36,7 +36,7 @@ MAX_BYTES = 1 << 20  # largest file that is read
 
 
 class UnusableError(PlatformError):
-    """Not on the allow-list of files, or not a value of a clock: never written."""
+    """A file that is not on the allow-list, or a value that is no clock: never written."""
 
 
 class SystemFiles:
@@ -46,7 +46,7 @@ class SystemFiles:
         self.root = root.resolve()
 
     def read(self, path: str) -> str | None:
-        """Text of a file without blanks around it; None where it cannot be read."""
+        """Stripped text of a file; None where it cannot be read."""
         try:
             content = read_bytes(self.root / path, MAX_BYTES)
         except (OSError, ValueError):
@@ -70,7 +70,7 @@ class SystemFiles:
         return sorted(found, key=_natural)
 
     def exists(self, path: str) -> bool:
-        """Whether the file or folder is there and can be reached."""
+        """Whether the file or folder exists and can be reached."""
         try:
             return (self.root / path).exists()
         except OSError:
@@ -91,7 +91,7 @@ class SystemFiles:
     def write(self, path: str, value: int) -> None:
         """Write a whole number into a file of the allow-list.
 
-        UnusableError: the file is not on the list or not there, or no clock has such a value;
+        UnusableError: the file is not on the list or does not exist, or no clock has such a value;
         PlatformError: the kernel refuses the value.
         """
         text = str(value)
@@ -104,14 +104,14 @@ class SystemFiles:
             raise PlatformError(f"cannot write {text} into {place}: {error.strerror}") from error
 
     def check(self, path: str) -> Path:
-        """Return where a file of the allow-list lies, every symbolic link resolved, unopened.
+        """Return the path of a file on the allow-list, with every symbolic link resolved.
 
-        UnusableError when it is not on the list, or not there.
+        UnusableError when it is not on the list, or does not exist.
         """
         try:
             place = (self.root / path).resolve(strict=True)
             inside = place.is_relative_to(self.root) and place.is_file()
-        # RuntimeError: a circle of links, until 3.12. ValueError: not a valid name of a file.
+        # RuntimeError: a loop of links, until 3.12. ValueError: not a valid file name.
         except (OSError, RuntimeError, ValueError) as error:
             raise UnusableError(f"{self._name(path)} cannot be reached: {error!s:.300}") from error
         relative = place.relative_to(self.root).as_posix() if inside else ""
@@ -120,11 +120,11 @@ class SystemFiles:
         return place
 
     def _name(self, path: str) -> str:
-        # It may come from a file that others write: anything, of any length.
+        # It may come from a file that others can write: anything, of any length.
         return ascii(str(self.root / path))[1:-1][:300]
 
     def _store(self, place: Path, text: str) -> None:
-        # The path is resolved: a link that took its place since then is not followed.
+        # The path is resolved: a link that replaced it since then is not followed.
         flags = os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
         with open(os.open(place, flags), "wb", buffering=0) as file:
             file.write(text.encode())
@@ -137,20 +137,20 @@ def _natural(path: str) -> list[tuple[int, str]]:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The two files that hold a clock between them."""
+    """The two files that limit a clock."""
 
     least: str
     greatest: str
     unit_hz: int = 1  # unit of the files: 1,000 for CPUs (kHz), else 1
 
     def write(self, files: SystemFiles, least: int, greatest: int) -> None:
-        """Write both, in an order in which the least is never above the greatest."""
+        """Write both, in an order that never puts the lower limit above the upper one."""
         now = files.read_int(self.least)
         raising = now is None or greatest > now
         try:
             self._write_in_order(files, least, greatest, raising=raising)
         except PlatformError as first:
-            # A kernel that rounds may have turned the one order into the other.
+            # A kernel that rounds may have reversed the order.
             try:
                 self._write_in_order(files, least, greatest, raising=not raising)
             except PlatformError:

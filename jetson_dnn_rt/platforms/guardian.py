@@ -1,14 +1,14 @@
-"""A process that gives the clocks back, whatever ends the process that set them.
+"""A process that restores the clocks however the process that set them terminates.
 
-It is started before the first clock is written, inherits the lock, and waits for its parent's end
-on a pipe of which the parent alone is meant to hold the other end. Where a process that was forked
-off holds it too, the parent's end is seen all the same. Then it restores what the state file has,
-releases the lock and ends; a parent that restored the clocks itself has left no file.
+It is started before the first clock is written, inherits the lock, and waits for its parent to
+exit on a pipe whose other end only the parent should hold. If a forked process holds it too, the
+parent's exit is still detected. Then it restores the values in the state file, releases the lock
+and exits; a parent that restored the clocks itself has left no file.
 
-It ignores the signals that end a process politely and has a session of its own: a Ctrl-C in the
-terminal, or a signal to the parent's group, ends the parent only. Who kills every process of a
-service or a container at once kills it too: then the next process that opens the platform for
-writing restores the clocks.
+It ignores the polite termination signals and has its own session: a Ctrl-C in the terminal, or a
+signal to the parent's group, stops only the parent. Killing every process of a service or a
+container at once kills it too: then the next process that opens the platform for writing restores
+the clocks.
 
 ``python -m jetson_dnn_rt.platforms.guardian`` imports nothing heavy: it is ready in 0.1 s.
 """
@@ -39,9 +39,9 @@ NAME = "clock guardian"  # name of the thread that watches it, also in diagnosti
 START_LIMIT_S = 5.0  # without a guardian that is ready by then no clock is set
 
 END_LIMIT_S = 1.0
-"""It ends within milliseconds after the parent is done; after this time it is killed."""
+"""It exits within milliseconds after the parent is done; after this time it is killed."""
 
-MOST_RESTARTS = 3  # restarts of a guardian that somebody kills; then the clocks are given back
+MOST_RESTARTS = 3  # restarts of a guardian that gets killed; then the clocks are restored
 
 LOOK_S = 0.25  # interval of polling the parent where the kernel (before 5.3) cannot signal its end
 
@@ -50,11 +50,11 @@ _IGNORED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal
 
 
 class Guardian:
-    """The parent's side: starts a guardian, and another one should it be killed.
+    """The parent's side: starts a guardian, and another one if it gets killed.
 
-    `root` is that of the kernel's files; the lock of `state` is taken and its folder absolute.
+    `root` is that of the kernel's files; the lock of `state` is held and its folder is absolute.
     `on_lost` is called on a thread with the reason when there is no guardian any more and none can
-    be started: the caller is to give the clocks back. PlatformError when none can be started.
+    be started: the caller must restore the clocks. PlatformError when none can be started.
     """
 
     def __init__(self, root: Path, state: ClockState, on_lost: Callable[[str], None]) -> None:
@@ -72,16 +72,16 @@ class Guardian:
 
     @property
     def pid(self) -> int:
-        """Number of the process."""
+        """Process ID."""
         return self._process.pid
 
     def stop(self) -> None:
-        """End it, and wait for that; what the state file still has, it restores first."""
+        """Stop it and wait; it first restores what is still in the state file."""
         if os.getpid() != self._parent:
-            return  # forked off: it is not this process' guardian
+            return  # in a forked process: not its guardian
         self._wanted = False
         with self._lock:
-            # A forked process may hold the pipe's end, too: closing it may tell nothing.
+            # A forked process may hold the pipe's end too: closing it may have no effect.
             _close_pipe(self._process, _DONE)
         if not self._ended.wait(END_LIMIT_S):
             self._process.kill()
@@ -148,13 +148,13 @@ def _close_pipe(process: subprocess.Popen[bytes], word: bytes = b"") -> None:
 
 
 def main(root: str, folder: str, lock: str, parent: str) -> int:
-    """Wait for the end of the parent, then restore what it left; 1 when that failed."""
+    """Wait for the parent to exit, then restore what it left; 1 when that failed."""
     for number in _IGNORED:
         signal.signal(number, signal.SIG_IGN)
     with contextlib.suppress(OSError):
         # The thread that started it may be a real-time one.
         os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
-    with contextlib.suppress(OSError):  # root's right
+    with contextlib.suppress(OSError):  # needs root
         Path("/proc/self/oom_score_adj").write_text("-1000")
     state = ClockState(SystemFiles(Path(root)), Path(folder), lock=int(lock))
     os.write(sys.stdout.fileno(), _READY)
@@ -162,24 +162,24 @@ def main(root: str, folder: str, lock: str, parent: str) -> int:
     message, code = "", 0
     try:
         if state.give_back():
-            message = f"gave back the clocks that process {parent} had left changed when it ended"
+            message = f"restored the clocks that process {parent} had left changed when it ended"
     except PlatformError as error:
         message, code = str(error), 1
     state.close()
-    for line in (*state.remarks, message):  # last: whoever reads it may hang
+    for line in (*state.remarks, message):  # last: the reader of the log may hang
         if line:
             logger.warning("%s", line)
     return code
 
 
 def _wait_for_end(parent: int) -> None:
-    """Return when the parent is done, or has ended."""
+    """Return when the parent is done, or has exited."""
     poll = select.poll()
     poll.register(sys.stdin, select.POLLIN)
     pause_ms: float | None = None
     try:
         poll.register(os.pidfd_open(parent), select.POLLIN)
-    except (OSError, AttributeError):  # of the kernel; of a Python that was built on an older one
+    except (OSError, AttributeError):  # old kernel; Python built on an old kernel
         pause_ms = LOOK_S * 1e3
     while os.getppid() == parent and not poll.poll(pause_ms):
         pass

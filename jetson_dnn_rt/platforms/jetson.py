@@ -39,9 +39,9 @@ def is_jetson(files: SystemFiles) -> bool:
 class JetsonPlatform(SettablePlatform):
     """A Jetson.
 
-    `session` exists before anything is looked at: a killed process may have left cores off.
-    Switching cores off takes tens of milliseconds, and threads that are bound to such a core lose
-    their binding: `switch_cores` says whether it may be done.
+    `session` is opened before anything is read: a killed process may have left cores off.
+    Switching cores off takes tens of milliseconds, and threads bound to such a core lose their
+    binding: `switch_cores` allows it.
     """
 
     def __init__(self, files: SystemFiles, session: WriteSession, *, switch_cores: bool) -> None:
@@ -51,15 +51,15 @@ class JetsonPlatform(SettablePlatform):
         cpus = find_cpu_controls(files, switch_cores=switch_cores)
         refused = files.find_unwritable(path for cpu in cpus for path in cpu.paths)
         if refused and switch_cores:
-            # A right to the frequencies alone is of use, too.
+            # The right to set frequencies alone is useful, too.
             plain = find_cpu_controls(files, switch_cores=False)
             if not files.find_unwritable(path for cpu in plain for path in cpu.paths):
                 cpus = plain
                 notes.append(f"cpu: cores are not switched, {refused} cannot be written")
         controls: list[Control] = [*cpus]
         no_emc = (
-            f"emc: /{EMC} cannot be read, memory clocks are left alone (debugfs is root's; "
-            "docs/platforms.md says what can be done)"
+            f"emc: /{EMC} cannot be read, memory clocks are left alone (debugfs is for root only; "
+            "see docs/platforms.md)"
         )
         for control, note in (
             (_find_gpu(files), "gpu: none of Tegra's GPUs in /sys/class/devfreq"),
@@ -107,7 +107,7 @@ def _find_emc(files: SystemFiles, board: Board) -> EmcControl | None:
     cap = files.read_int(EMC_CAP) or greatest
     greatest = min(greatest, cap)
     rates = {round(mhz * 1e6) for mhz in board.emc_mhz}
-    # The firmware's ends are written 1866000000 or 1865991000: near is the same.
+    # The firmware writes its limits as 1866000000 or 1865991000: treat close values as equal.
     inner = {hz for hz in rates if least * (1 + _SAME_RATE) < hz < greatest * (1 - _SAME_RATE)}
     return EmcControl(files, sorted({least, greatest, *inner}))
 
@@ -117,22 +117,21 @@ def _find_emc(files: SystemFiles, board: Board) -> EmcControl | None:
 
 @dataclass(slots=True)
 class NvpMode:
-    """A power mode of ``/etc/nvpmodel.conf``; a limit of 0 is none."""
+    """A power mode of ``/etc/nvpmodel.conf``; a limit of 0 means none."""
 
     number: int  # argument of ``nvpmodel -m``
     name: str
-    online: dict[int, bool] = field(default_factory=dict)  # cores that are on
-    cpu_limits_hz: dict[int, int] = field(default_factory=dict)
-    """Limits by the core whose file is written; each holds for its cluster."""
-    gpu_limit_hz: int = 0
-    emc_limit_hz: int = 0
+    online: dict[int | str, bool] = field(default_factory=dict)  # cores that are on
+    limits_hz: dict[int | str, int] = field(default_factory=dict)
+    """Limits by the core whose file is written, each for its whole cluster; "gpu", "emc".
+    """
 
 
 def parse_modes(text: str) -> list[NvpMode]:
-    """Read a nvpmodel.conf; what is not understood is left out.
+    """Parse a nvpmodel.conf; unknown entries are ignored.
 
-    The file names files of the kernel (PARAM), then says for every mode (POWER_MODEL) what is
-    written into them. A limit of -1, 0 or 2147483647 is none.
+    The file lists kernel files (PARAM), then the values to write into them for every mode
+    (POWER_MODEL). A limit of -1, 0 or 2147483647 means none.
     """
     paths: dict[tuple[str, str], str] = {}
     modes: list[NvpMode] = []
@@ -166,32 +165,23 @@ def _set(mode: NvpMode, parameter: str, argument: str, path: str, text: str) -> 
     if cpu and cpu[2] == "online":
         mode.online[int(cpu[1])] = value == 1
     elif cpu:
-        mode.cpu_limits_hz[int(cpu[1])] = limit * 1000
-    elif parameter == "GPU" and argument == "MAX_FREQ":
-        mode.gpu_limit_hz = limit
-    elif parameter == "EMC" and argument == "MAX_FREQ":
-        mode.emc_limit_hz = limit
+        mode.limits_hz[int(cpu[1])] = limit * 1000
+    elif parameter in ("GPU", "EMC") and argument == "MAX_FREQ":
+        mode.limits_hz[parameter.lower()] = limit
 
 
 def to_power_mode(
     mode: NvpMode, space: ClockSpace, cpus: Mapping[str, Sequence[int]]
 ) -> PowerMode:
-    """Express a mode in a board's domains, of which `cpus` has the cores of each CPU domain."""
+    """Convert a mode to a board's domains; `cpus` has the cores of each CPU domain."""
     limits: dict[str, ClockOption] = {}
     for domain in space.domains:
         fastest = domain.options[-1]
-        if domain.name in cpus:
-            numbers = cpus[domain.name]
-            count = sum(mode.online.get(cpu, True) for cpu in numbers)
-            least = min(
-                (mode.cpu_limits_hz[cpu] for cpu in numbers if mode.cpu_limits_hz.get(cpu)),
-                default=fastest.frequency_hz,
-            )
-            cores = count if fastest.cores else 0
-            limits[domain.name] = ClockOption(least, cores) if count else ClockOption(0)
-        else:
-            limit = mode.gpu_limit_hz if domain.name == "gpu" else mode.emc_limit_hz
-            limits[domain.name] = ClockOption(limit or fastest.frequency_hz)
+        parts: Sequence[int | str] = cpus.get(domain.name, (domain.name,))
+        count = sum(mode.online.get(part, True) for part in parts)
+        found = (mode.limits_hz.get(part) or fastest.frequency_hz for part in parts)
+        frequency_hz, cores = min(found), count if fastest.cores else 0
+        limits[domain.name] = ClockOption(frequency_hz, cores) if count else ClockOption(0)
     return PowerMode(mode.name, MappingProxyType(limits))
 
 

@@ -30,7 +30,7 @@ def load_nvml() -> Any:
 
 
 class NvmlPlatform(Platform):
-    """A machine of which only the GPU can be seen, number `device` of `load_nvml`.
+    """A machine of which only the GPU is visible, number `device` of `load_nvml`.
 
     Its domains are "gpu" (shader clock) and "emc" (the GPU's memory). PlatformError: there is no
     such GPU, or it does not report its clocks.
@@ -51,14 +51,14 @@ class NvmlPlatform(Platform):
             "through NVML clocks are only read (the administrator's way: nvidia-smi -lgc)"
         )
         if self._read_int("nvmlDeviceGetPowerUsage") is None:
-            self.notes = ("power: this GPU does not tell NVML what it draws",)
+            self.notes = ("power: this GPU does not report its power to NVML",)
         try:
             self.space = make_space(
                 gpu=make_options(self._list_clocks("gpu")),
                 emc=make_options(self._list_clocks("emc")),
             )
         except nvml.NVMLError as error:
-            raise PlatformError(f"{self.title} does not tell its clocks: {error}") from error
+            raise PlatformError(f"{self.title} does not report its clocks: {error}") from error
 
     def _list_clocks(self, domain: str) -> list[int]:
         nvml = self._nvml
@@ -68,12 +68,12 @@ class NvmlPlatform(Platform):
                 return memory
             return sorted(set(nvml.nvmlDeviceGetSupportedGraphicsClocks(self._handle, memory[-1])))
         except nvml.NVMLError:
-            # Consumer GPUs: the greatest is all they tell.
+            # Consumer GPUs report only the highest.
             kind = nvml.NVML_CLOCK_SM if domain == "gpu" else nvml.NVML_CLOCK_MEM
             return [nvml.nvmlDeviceGetMaxClockInfo(self._handle, kind)]
 
     def read(self) -> ClockConfiguration:
-        """The clocks now; an idle GPU is below all that `space` has."""
+        """The present clocks; those of an idle GPU are below everything in `space`."""
         try:
             kinds = (self._nvml.NVML_CLOCK_SM, self._nvml.NVML_CLOCK_MEM)
             clocks = [self._nvml.nvmlDeviceGetClockInfo(self._handle, kind) for kind in kinds]
@@ -82,14 +82,14 @@ class NvmlPlatform(Platform):
         return tuple(ClockOption(round(mhz * 1e6)) for mhz in clocks)
 
     def power(self) -> Power:
-        """The GPU with its memory and board; the driver's mean over some milliseconds."""
+        """Power of the GPU with its memory and board; the driver's mean over some milliseconds."""
         milliwatts = self._read_int("nvmlDeviceGetPowerUsage")
         if milliwatts is None:
             return Power()
         return Power(milliwatts * 1e-3, MappingProxyType({"gpu": milliwatts * 1e-3}))
 
     def energy_j(self) -> float | None:
-        """Since the platform was made; None for a GPU older than Volta."""
+        """Energy since the platform was made; None for a GPU older than Volta."""
         now_mj = self._read_int("nvmlDeviceGetTotalEnergyConsumption")
         if now_mj is None or self._first_mj is None:
             return None

@@ -28,26 +28,26 @@ class Platform(ABC):
     name: str  # "jetson", "linux", "nvml" or "fixed"
     title: str  # its name for people
     space: ClockSpace
-    """Its clock configurations; a single one where there is nothing to see or to choose."""
+    """Its clock configurations; a single one where nothing is visible or selectable."""
     writable: bool = False  # whether `apply` works
-    reason: str = ""  # why not, with the fix; empty when it does
+    reason: str = ""  # why not, with the fix; empty when writable
     permitted: bool = False
-    """Whether this process has the rights that `apply` needs, asked for or not."""
-    notes: tuple[str, ...] = ()  # limitations: what cannot be seen, measured or set, with the fix
-    modes: tuple[PowerMode, ...] = ()  # power modes that are known by name
+    """Whether this process has the rights that `apply` needs, requested or not."""
+    notes: tuple[str, ...] = ()  # limitations of reading, measuring and setting, with the fix
+    modes: tuple[PowerMode, ...] = ()  # named power modes
     active_mode: str = ""
-    """The one that was set last; empty when there is none, or it cannot be seen."""
+    """The mode that was set last; empty when there is none, or it is not visible."""
 
     @abstractmethod
     def read(self) -> ClockConfiguration:
-        """The clocks now: a frequency need not be an option, `ClockSpace.nearest` finds one."""
+        """The present clocks; frequencies need not be options: `ClockSpace.nearest` finds one."""
 
     def apply(self, index: int) -> ClockConfiguration:
-        """Set the clocks, return what the kernel made of them (it rounds, and it may refuse).
+        """Set the clocks and return those that the kernel set (it rounds, and may refuse).
 
         `index` is the number of a configuration in `space`. Clocks take effect
         `ClockSpace.delay_ns` later. May be called from any thread. PlatformError: the platform is
-        not writable, or the kernel refused. What was changed until then stays so until the next
+        not writable, or the kernel refused. Changes made before the error stay until the next
         `apply` or `restore`.
         """
         raise PlatformError(f"clocks of {self.title} cannot be set: {self.reason}")
@@ -57,11 +57,11 @@ class Platform(ABC):
         return Power()
 
     def energy_j(self) -> float | None:
-        """Energy drawn since some time in the past; None where there is no counter."""
+        """Energy used since some time in the past; None where there is no counter."""
         return None
 
     def restore(self) -> None:  # noqa: B027  nothing was set
-        """Give back the clocks that were there before the first `apply`."""
+        """Restore the clocks from before the first `apply`."""
 
     def close(self) -> None:
         """Restore the clocks and release them. May be called more than once."""
@@ -79,15 +79,16 @@ class Platform(ABC):
 
 
 class FixedPlatform(Platform):
-    """A machine whose clocks can neither be seen nor set: a container, a virtual machine."""
+    """A machine whose clocks can be neither read nor set: a container, a virtual machine."""
 
     name = "fixed"
 
+    title = "a machine with fixed clocks"
+    space = ClockSpace([])
+
     def __init__(self, reason: str = "its clocks are fixed") -> None:
-        self.title = "a machine with fixed clocks"
-        self.space = ClockSpace([])
         self.reason = reason
 
     def read(self) -> ClockConfiguration:
-        """The one configuration there is."""
+        """The only configuration."""
         return ()

@@ -23,7 +23,7 @@ class Meter(Protocol):
         """Present power."""
 
     def energy_j(self) -> float | None:
-        """Energy since the meter was made; None where nothing counts it."""
+        """Energy since the meter was made; None where there is no counter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +32,11 @@ class _Channel:
 
     label: str
     voltage: str
-    current: str | None  # none where the driver multiplies itself: then `voltage` holds mW
+    current: str | None  # None where the driver multiplies itself: then `voltage` is in mW
 
 
 class Ina3221Meter:
-    """The rails of a Jetson. The driver samples them every 11 ms or so: no energy of one job.
+    """The rails of a Jetson, sampled about every 11 ms: too slow for the energy of one job.
 
     The board is the sum of `total_rails`; when one is missing there is no total.
     """
@@ -56,7 +56,7 @@ class Ina3221Meter:
             )
 
     def power(self) -> Power:
-        """Every rail, and the total by the rule of the board."""
+        """Power of every rail, and the total by the board's rule."""
         rails: dict[str, float] = {}
         for channel in self._channels:
             value = self._files.read_int(channel.voltage)
@@ -124,7 +124,8 @@ class RaplMeter:
                     "docs/platforms.md has the rule that lets a group read it",
                 )
                 continue
-            # A package holds its cores and its graphics, not its memory; psys holds everything.
+            # A package includes its cores and its graphics, not its memory; psys includes
+            # everything.
             counts = name.startswith("package") or name == "dram"
             self._counters.append(_Counter(f"{folder}/energy_uj", label, counts, largest, value))
         self._since_ns = now_ns()
@@ -137,7 +138,7 @@ class RaplMeter:
         return bool(self._counters or self.notes)
 
     def power(self) -> Power:
-        """The mean since the last call, or since the meter was made."""
+        """Mean power since the last call, or since the meter was made."""
         self._update()
         now_ns = self._now_ns()
         elapsed_ns = now_ns - self._since_ns
@@ -163,12 +164,14 @@ class RaplMeter:
         for counter in self._counters:
             value = self._files.read_int(counter.path)
             if value is not None:
-                counter.add(value)
+                step = value - counter.value
+                counter.total_uj += step if step >= 0 else step + counter.largest
+                counter.value = value
 
 
 @dataclass(slots=True)
 class _Counter:
-    """A counter that starts again at 0 after `largest`."""
+    """A counter that wraps to 0 after `largest`."""
 
     path: str
     label: str
@@ -177,28 +180,23 @@ class _Counter:
     value: int
     total_uj: int = 0
 
-    def add(self, value: int) -> None:
-        step = value - self.value
-        self.total_uj += step if step >= 0 else step + self.largest
-        self.value = value
-
 
 class SumMeter:
-    """Several meters of different things."""
+    """Sum of several meters of different hardware."""
 
     def __init__(self, meters: Sequence[Meter]) -> None:
         self._meters = tuple(meters)
         self.notes = tuple(note for meter in meters for note in meter.notes)
 
     def power(self) -> Power:
-        """All rails; the total of those that have one."""
+        """All rails; the total of the meters that have one."""
         powers = [meter.power() for meter in self._meters]
         totals = [power.total_w for power in powers if power.total_w is not None]
         rails = {name: watts for power in powers for name, watts in power.rails.items()}
         return Power(sum(totals) if totals else None, MappingProxyType(rails))
 
     def energy_j(self) -> float | None:
-        """The sum of those that count."""
+        """Sum over the meters that count energy."""
         energies = [meter.energy_j() for meter in self._meters]
         counted = [energy for energy in energies if energy is not None]
         return sum(counted) if counted else None

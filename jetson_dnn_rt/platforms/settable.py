@@ -29,17 +29,17 @@ FIX = (
 
 
 class WriteSession:
-    """The right to write clocks, from before they are looked at.
+    """The right to write clocks, acquired before they are read.
 
-    It first gives back what a killed process left behind: the limits and the cores that a platform
-    finds at its start are those it keeps to. `asked` says whether clocks shall be set; the state
-    file lies in `folder`, `STATE_DIR` by default.
+    It first restores what a killed process left changed, because a platform stays within the
+    limits and cores that it finds at its start. `asked`: whether clocks will be set; the state
+    file is in `folder`, `STATE_DIR` by default.
     """
 
     def __init__(self, files: SystemFiles, *, asked: bool, folder: Path | None = None) -> None:
         self.asked = asked
         self.state: ClockState | None = None
-        """None without the right, or where it was not asked for."""
+        """None without the right, or if not requested."""
         self.obstacle = ""  # why clocks cannot be set, with the fix; empty when they can
         folder = files.root / STATE_DIR if folder is None else folder
         if not asked:
@@ -48,10 +48,10 @@ class WriteSession:
                 self.obstacle = f"no right to write the state file in {folder}; {FIX}"
             return
         try:
-            # Absolute: the guardian stands in another folder.
+            # Absolute: the guardian has another working directory.
             self.state = ClockState(files, folder.absolute())
             if self.state.give_back():
-                logger.warning("gave back the clocks that a killed process had left changed")
+                logger.warning("restored the clocks that a killed process had left changed")
         except PlatformError as error:
             self.obstacle = str(error)
         remarks = [] if self.state is None else self.state.remarks
@@ -101,14 +101,14 @@ class SettablePlatform(Platform):
             obstacle = "setting them was not asked for"
         self._guardian: Guardian | None = None
         if not obstacle and session.state is not None:
-            # Before anything is written, and not at the first write, which is to be quick.
+            # Before anything is written, and not at the first write, which must be quick.
             try:
                 self._guardian = Guardian(files.root, session.state, self._lose_guardian)
             except PlatformError as error:
                 obstacle = str(error)
         self.writable = not obstacle
         self.reason = obstacle
-        # What can be set is what there is to choose from; where nothing can, all is shown.
+        # Only settable domains are offered; where none is, all are shown.
         self._controls = tuple(granted if self.writable else controls)
         self._paths = [path for control in self._controls for path in control.paths]
         self.space = ClockSpace(control.domain for control in self._controls)
@@ -131,7 +131,7 @@ class SettablePlatform(Platform):
             logger.info("%s: %s", title, note)
 
     def read(self) -> ClockConfiguration:
-        """The clocks now, as the hardware runs: lower than what was set while it throttles."""
+        """The present clocks of the hardware: lower than those set while it throttles."""
         return tuple(control.read() for control in self._controls)
 
     def apply(self, index: int) -> ClockConfiguration:
@@ -160,12 +160,12 @@ class SettablePlatform(Platform):
     def restore(self) -> None:
         """See `Platform.restore`. PlatformError: the guardian and the next start try again."""
         with self._lock:
-            # A process that was forked off has this object too, and nothing to give back.
+            # A forked process has this object too, but nothing to restore.
             if not self._changed or self._state is None or os.getpid() != self._process:
                 return
             failures = write_values(self._files, self._before)
             if failures:
-                raise PlatformError(f"clocks were not given back: {list_failures(failures)}")
+                raise PlatformError(f"clocks were not restored: {list_failures(failures)}")
             self._state.forget()
             self._changed = False
 
@@ -177,7 +177,7 @@ class SettablePlatform(Platform):
             finally:
                 atexit.unregister(self._close_at_exit)
                 if self._guardian is not None:
-                    # It has the lock too. What was not restored here, it tries once more.
+                    # It has the lock too, and retries what was not restored here.
                     self._guardian.stop()
                     self._guardian = None
                 if self._state is not None:
@@ -187,7 +187,7 @@ class SettablePlatform(Platform):
                     self.reason = "the platform is closed"
 
     def _lose_guardian(self, reason: str) -> None:
-        """Give the clocks back: without a guardian none stays changed."""
+        """Restore the clocks: without a guardian none may stay changed."""
         with self._lock:
             self._close_at_exit()
             self.reason = reason

@@ -1,7 +1,7 @@
-"""The original clocks, kept on disk so that they come back whatever ends the process.
+"""The original clocks, stored on disk so that they are restored however the process exits.
 
-They are written before the first clock is changed. A process that ends in any way that Python sees
-gives them back itself; else its guardian does (`jetson_dnn_rt.platforms.guardian`); where that was
+They are written before the first clock is changed. A process that exits through Python restores
+them itself; otherwise its guardian does (`jetson_dnn_rt.platforms.guardian`), or, if that was
 killed too, the next process that opens the platform.
 """
 
@@ -22,22 +22,22 @@ from jetson_dnn_rt.safety.small_files import read_bytes
 BOOT_ID = "proc/sys/kernel/random/boot_id"
 _VERSION = 1
 _MOST_NAMED = 5
-# Errors of links, sockets, other special files and files that are too large: no file of ours.
+# Errors of links, sockets, other special files and files that are too large: not our file.
 _NO_FILE = (errno.ELOOP, errno.ENXIO, errno.EINVAL, errno.EFBIG)
 
 
 def read_values(files: SystemFiles, paths: Iterable[str]) -> dict[str, int]:
-    """Read what is to be given back later."""
+    """Read the values to restore later."""
     values = {path: files.read_int(path) for path in paths}
     return {path: value for path, value in values.items() if value is not None}
 
 
 def write_values(files: SystemFiles, values: Mapping[str, int]) -> list[PlatformError]:
-    """Give back what `read_values` found: cores on, clocks, memory, cores off.
+    """Restore the result of `read_values`: cores on, clocks, memory, cores off.
 
-    Everything is tried, whatever fails before. Nothing is even read before it was found on the
-    allow-list: the values may come from a file that others write. Returns why something could not
-    be given back; `UnusableError` for what never can be.
+    Everything is tried, even after failures. Every path is checked against the allow-list before
+    it is even read: the values may come from a file that others can write. Returns the failures;
+    `UnusableError` for values that can never be restored.
     """
     failures: list[PlatformError] = []
 
@@ -64,7 +64,7 @@ def write_values(files: SystemFiles, values: Mapping[str, int]) -> list[Platform
                     Limits(*pair).write(files, values[least], values[greatest])
             except PlatformError as error:
                 failures.append(error)
-    # The rate first: after the lock is gone the kernel's own wishes count again.
+    # The rate first: once unlocked, the kernel's own requests count again.
     for name in ("rate", "state", "mrq_rate_locked"):
         if f"{EMC}/{name}" in values:
             attempt(f"{EMC}/{name}")
@@ -75,18 +75,18 @@ def write_values(files: SystemFiles, values: Mapping[str, int]) -> list[Platform
 
 
 def list_failures(failures: Sequence[PlatformError]) -> str:
-    """The first of them, in words."""
+    """The first failure, as text."""
     more = len(failures) - _MOST_NAMED
     words = [str(error) for error in failures[:_MOST_NAMED]]
     return "; ".join(words + [f"and {more} more"] * (more > 0))
 
 
 class ClockState:
-    """The state file of one machine, and the lock that shows that its owner lives.
+    """The state file of one machine, and the lock that shows that its owner is alive.
 
-    The file lies in `folder`, which is made when missing; ``/run`` is a good place. `lock` is the
-    descriptor of the lock where it is held already: a guardian inherits it, so that between the
-    end of a process and the restoring nobody else sets clocks. PlatformError: the folder cannot be
+    The file is in `folder`, which is created if missing; ``/run`` is a good place. `lock` is the
+    descriptor of a lock that is already held: a guardian inherits it, so that no other process
+    sets clocks between a process's exit and the restoration. PlatformError: the folder cannot be
     used, the boot cannot be identified, or another process has the clocks.
     """
 
@@ -96,8 +96,8 @@ class ClockState:
         self._file = folder / "clocks.json"
         self._owner = os.getpid()
         self.remarks: list[str] = []
-        """Unusable parts of the file. Others log them, after the lock is released: whoever reads
-        the log may hang."""
+        """Unusable parts of the file. The caller logs them after the lock is released: the reader
+        of the log may hang."""
         boot = files.read(BOOT_ID)
         if not boot:
             raise PlatformError(f"cannot read {files.root / BOOT_ID}")
@@ -105,11 +105,11 @@ class ClockState:
         self.lock = _take_lock(folder) if lock is None else lock
 
     def read(self) -> dict[str, int]:
-        """Read what a process left behind in this boot; empty when there is nothing to give back.
+        """Read the values left by a process in this boot; empty when there is nothing to restore.
 
-        The file is not trusted: what is not a whole number for some path is not used, and
-        `SystemFiles` checks the paths. One that cannot be used is set aside, as
-        ``clocks.unusable``. PlatformError: this process may not read it.
+        The file is not trusted: only whole numbers for paths are used, and `SystemFiles` checks
+        the paths. An unusable file is renamed to ``clocks.unusable``. PlatformError: this process
+        may not read it.
         """
         try:
             text = read_bytes(self._file, MAX_BYTES, flags=os.O_NOFOLLOW, check=self._check_owner)
@@ -130,12 +130,12 @@ class ClockState:
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             self._set_aside(f"{error!a:.300}")
             return {}
-        # After a restart the clocks are new: those of an earlier boot do not count.
+        # A reboot resets the clocks: values of an earlier boot do not apply.
         return dict(values) if boot == self._boot else {}
 
     def _check_owner(self, status: os.stat_result) -> None:
-        # A group may share the folder, and a member give back what another left; else a file of
-        # somebody else can only be there because everybody may put one there.
+        # A group may share the folder, and a member restores what another left; otherwise a file
+        # of another user is only possible in a world-writable folder.
         shared = stat.S_IMODE(self.folder.stat().st_mode) & (stat.S_IWGRP | stat.S_IWOTH)
         if status.st_uid not in (0, os.geteuid()) and shared != stat.S_IWGRP:
             raise ValueError(f"it belongs to another user ({status.st_uid})")
@@ -148,11 +148,11 @@ class ClockState:
             self.remarks.append(f"{self._file} cannot be set aside: {error.strerror}")
 
     def write(self, values: Mapping[str, int]) -> None:
-        """Store `values`, in one step."""
+        """Store `values` atomically."""
         content = {"version": _VERSION, "boot_id": self._boot, "values": dict(values)}
         new = self._file.with_suffix(".new")
         try:
-            # A file of our own, never one that somebody put there, or that a link there names.
+            # Our own new file, never one that another user put there, or the target of a link.
             new.unlink(missing_ok=True)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             with open(os.open(new, flags, 0o640), "w") as file:
@@ -164,14 +164,14 @@ class ClockState:
             raise PlatformError(f"cannot write {self._file}: {error.strerror}") from error
 
     def forget(self) -> None:
-        """Remove the file: all is given back."""
+        """Remove the file: everything is restored."""
         self._file.unlink(missing_ok=True)
 
     def give_back(self) -> bool:
-        """Give back the clocks that a process left changed; False when there are none.
+        """Restore the clocks that a process left changed; False when there are none.
 
-        What never can be given back is left out, with a remark: it keeps nobody from setting
-        clocks. PlatformError: some could not be; the file stays for the next attempt.
+        Values that can never be restored are skipped, with a remark, so that clocks can be set
+        again. PlatformError: some could not be restored; the file stays for the next attempt.
         """
         values = self.read()
         if not values:
@@ -183,14 +183,14 @@ class ClockState:
         refused = [error for error in failures if error not in unusable]
         if refused:
             raise PlatformError(
-                "clocks that a killed process left were not given back (a restart of the machine "
-                f"does it): {list_failures(refused)}"
+                "clocks that a killed process left changed were not restored (a reboot "
+                f"restores them): {list_failures(refused)}"
             )
         self.forget()
         return True
 
     def close(self) -> None:
-        """Release the lock, also where a process that was forked off has its descriptor."""
+        """Release the lock, even if a forked process has its descriptor."""
         if self.lock >= 0:
             if os.getpid() == self._owner:
                 fcntl.flock(self.lock, fcntl.LOCK_UN)
@@ -201,8 +201,8 @@ class ClockState:
 def _take_lock(folder: Path) -> int:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        # The kernel releases the lock when its owner ends, in whatever way; a process number would
-        # say nothing after its reuse. It is a file of its own, never replaced.
+        # The kernel releases the lock however its owner exits; a process ID could be reused. It is
+        # a separate file, never replaced.
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         lock = os.open(folder / "clocks.lock", flags, 0o660)
     except OSError as error:
@@ -212,7 +212,7 @@ def _take_lock(folder: Path) -> int:
         if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
             raise PlatformError(f"{folder / 'clocks.lock'} is no file of its own: remove it")
         if status.st_uid == os.geteuid():
-            # Whatever the umask: who shares the folder, shares the lock.
+            # Regardless of the umask: users who share the folder share the lock.
             os.fchmod(lock, 0o660)
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BaseException as error:

@@ -18,7 +18,7 @@ from jetson_dnn_rt.tasks import JobRecord, Work
 Observer = Callable[[JobRecord, Work], None]
 
 _Item = tuple[Sequence[Observer], Ending] | threading.Event | None
-"""A job that ended with its observers, a mark that somebody waits for, or the end."""
+"""A job that ended with its observers, a mark that a caller waits for, or the end."""
 
 THREAD = "rt-delivery"
 
@@ -92,7 +92,7 @@ class Delivery:
             self._lose_record()
 
     def _drop_pictures(self) -> None:
-        """Let the oldest go until the others fit; the lock is held."""
+        """Drop the oldest until the others fit; the lock is held."""
         while self._picture_bytes > MAX_PICTURE_BYTES and len(self._pictures) > 1:
             ending = self._pictures[0]
             self._forget_picture()
@@ -117,7 +117,7 @@ class Delivery:
             self._picture_bytes -= frame.kept_bytes
 
     def _lose_record(self) -> None:
-        """Let the oldest record go."""
+        """Drop the oldest record."""
         try:
             item = self._queue.get_nowait()
         except queue.Empty:
@@ -164,7 +164,7 @@ class Delivery:
             try:
                 observer(record, work)
             except BaseException as error:
-                # One that breaks, with sys.exit() too, must not stop the others.
+                # One that fails, even with sys.exit(), must not stop the others.
                 FAULTS.note(f"an observer of task {record.task}", error)
 
     def _count_lost(self) -> None:

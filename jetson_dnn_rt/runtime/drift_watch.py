@@ -20,10 +20,10 @@ MOST_MONITORS = 64
 
 @dataclass(frozen=True)
 class TimeProfiles:
-    """What the times of a task are compared with.
+    """Profiles that the times of a task are compared with.
 
     `source` is the path of the file; empty = the first frames are the profile. `by_variant` has
-    profiles by the clock configuration in words; a file made at a single configuration holds for
+    profiles by the clock configuration in words; a file made at a single configuration applies to
     any clocks: its key is empty.
     """
 
@@ -32,11 +32,11 @@ class TimeProfiles:
 
     @property
     def by_clocks(self) -> bool:
-        """Whether the profile that holds depends on the clocks."""
+        """Whether the profile that applies depends on the clocks."""
         return any(clocks for found in self.by_variant.values() for clocks in found)
 
     def find(self, variant: str, clocks: str) -> TimeProfile | None:
-        """Profile of a variant at clocks; None where it was not profiled so."""
+        """Profile of a variant at clocks; None where there is none."""
         profiles = self.by_variant.get(variant, {})
         return profiles.get("") or profiles.get(clocks)
 
@@ -46,7 +46,7 @@ def load_time_profiles(path: str, task: str) -> TimeProfiles:
 
     `path` is the file or its folder; empty = no profile. A file with the tables of one task only
     is used whatever that task's name is. Raises `ConfigurationError` when the file cannot be read,
-    does not know the task, or was made with too few runs.
+    lacks the task, or was made with too few runs.
     """
     if not path:
         return TimeProfiles()
@@ -95,7 +95,7 @@ class DriftState:
 
     @property
     def title(self) -> str:
-        """``full@torch-fp32``, with the clocks where they count."""
+        """``full@torch-fp32``, with the clocks where they matter."""
         return _title(self.variant, self.clocks)
 
 
@@ -122,9 +122,9 @@ class DriftWatch:
     """A monitor for each variant and clock configuration that has a profile. Not thread-safe.
 
     Without `profiles` the first frames of each are the profile. `clocks` gives the configuration
-    that held at a steady time in ns, in words; empty = unknown. Where the first frames are the
-    profile it must be what was *set*: otherwise a board that throttles would get a profile for
-    being slow.
+    in effect at a steady time in ns, in words; empty = unknown. Where the first frames are the
+    profile it must be what was *set*: otherwise a board that throttles would get a profile of its
+    throttled state.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class DriftWatch:
             monitor.observe(time_ns)
 
     def snapshot(self) -> DriftSnapshot:
-        """Everything that is known."""
+        """All figures at this moment."""
         states, unknown = [], []
         for key, monitor in self._monitors.items():
             if monitor is None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -23,7 +22,7 @@ from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.runtime.delivery import THREAD as DELIVERY_THREAD
 from jetson_dnn_rt.runtime.delivery import Delivery, Observer
 from jetson_dnn_rt.runtime.realtime import Realtime
-from jetson_dnn_rt.safety.faults import FAULTS, FIRST_PAUSE_S, LONGEST_PAUSE_S, safe_text
+from jetson_dnn_rt.safety.faults import FAULTS, safe_text, start_thread
 from jetson_dnn_rt.scheduling.analysis import TaskDemand, Verdict, analyse
 from jetson_dnn_rt.scheduling.engine import LOST, Engine
 from jetson_dnn_rt.scheduling.job import Job
@@ -34,21 +33,21 @@ from jetson_dnn_rt.tasks import Outcome, Stage, TaskParameters, Work, stage_name
 logger = logging.getLogger(__name__)
 
 WATCHDOG_THREAD = "rt-watchdog"
-WATCH_NS = 1_000_000_000  # the watchdog looks at the threads at least so often
+WATCH_NS = 1_000_000_000  # the watchdog checks the threads at least this often
 DEAF_AFTER_S = 5.0  # observers that take longer for one record are reported
 
 MAX_RESTARTS = 3  # of a task within WINDOW_NS
 WINDOW_NS = 600_000_000_000
 PAUSES_NS = (0, 1_000_000_000, 10_000_000_000)
 """Before the first, second and third restart within the window: once may be a hiccup."""
-RETRY_NS = 60_000_000_000  # between two restarts that somebody asked for: anybody may ask
+RETRY_NS = 60_000_000_000  # between two requested restarts: anybody may request one
 
 MAX_HUNG = 8
-"""Threads that hang in stages before nothing is restarted any more: each holds a network."""
+"""Threads hanging in stages at which no task is restarted any more: each holds a network."""
 MAX_TASK_RETRIED = MAX_HUNG - 2
-"""The same in stages of one task, for restarts that somebody asks for: the others are left to the
-tasks that hang once."""
-MAX_TASK_HUNG = MAX_RESTARTS + 1  # the same for restarts that nobody asks for
+"""The same for stages of one task and requested restarts: the rest is left to tasks that hang
+once."""
+MAX_TASK_HUNG = MAX_RESTARTS + 1  # the same for automatic restarts
 
 Stages = Mapping[str, Sequence[Stage]]
 """The stages of every variant, by the variant's name."""
@@ -84,7 +83,7 @@ class Restarts:
         return max(0, self._forgiven_ns + RETRY_NS - now_ns)
 
     def forgive(self, now_ns: int) -> None:
-        """Restart at once because somebody asked for it, and count from nothing."""
+        """Restart at once on request, and reset the count."""
         self._times_ns = []
         self.hangs = 0
         self.due_ns = self._forgiven_ns = now_ns
@@ -107,7 +106,7 @@ class TaskSnapshot:
 
 @dataclass(slots=True, eq=False)
 class _Entry:
-    """What the executor keeps of a task."""
+    """State of a task in the executor."""
 
     stages: dict[str, StageTable]
     observer: Observer
@@ -115,12 +114,12 @@ class _Entry:
     stage_timeout_ns: int
     urgency: int = 0  # its deadline class, see `Work`
     restarts: Restarts = field(default_factory=Restarts)
-    restarting: bool = False  # a thread makes its stages anew
-    trouble: str = ""  # why it is suspended until somebody asks for another try, with the fix
+    restarting: bool = False  # a thread rebuilds its stages
+    trouble: str = ""  # why it is suspended until a retry is requested, with the fix
     leaving: bool = False  # forgotten as soon as its stage has returned
 
     def next_stage(self, job: Job) -> Stage:
-        """What the job runs now or next."""
+        """The stage that the job runs now or next."""
         stage = self.stages[job.variant][job.next_stage]
         assert stage is not None  # the engine enters a variant only where it can be
         return stage
@@ -148,8 +147,8 @@ class Executor:
 
     Stages of different tasks run side by side on `workers` threads. `discipline` is one of
     `jetson_dnn_rt.scheduling.queue.DISCIPLINES`; `clock` may be a virtual one in tests.
-    `max_inflight` says how many stages may run at once on a device (``{"cuda": 2}``); others have
-    no limit.
+    `max_inflight` limits how many stages may run at once on a device (``{"cuda": 2}``); others
+    have no limit.
     """
 
     def __init__(
@@ -207,8 +206,7 @@ class Executor:
             self._stopping = True
             self._hand_over()
             self._condition.notify_all()
-        with self._watchdog_condition:
-            self._watchdog_condition.notify_all()
+        self._wake_watchdog()
         if not self._started:
             return True
         threads = [worker.thread for worker in self._workers if not worker.abandoned]
@@ -227,8 +225,8 @@ class Executor:
         return not any(thread is not None and thread.is_alive() for thread in threads)
 
     def set_workers(self, count: int) -> None:
-        """Have so many workers from now on; ValueError when there are tasks, or more workers."""
-        # How many are of use is measured with the tasks' networks, which are loaded when the
+        """Set the number of workers; ValueError when there are tasks, or more workers."""
+        # The best number is measured with the tasks' networks, which are loaded when the
         # real-time set-up of the process is done already.
         with self._condition:
             before = self._engine.workers
@@ -280,11 +278,10 @@ class Executor:
             task = _Entry(tables, observer, restart, stage_timeout_ns)
             self._tasks[parameters.name] = task
             self._rank_deadlines()
-        with self._watchdog_condition:
-            self._watchdog_condition.notify_all()
+        self._wake_watchdog()
 
     def _check_returned(self, name: str, tables: Mapping[str, Sequence[Stage | None]]) -> None:
-        """See that no stage of a task before, nor one of these, is still at work."""
+        """Check that no stage of an earlier task of this name, nor one of these, still runs."""
         if name in self._tasks and self._tasks[name].leaving:
             raise StillRunningError(
                 f"task {name!r} is still being removed: one of its stages has not returned; try "
@@ -296,11 +293,11 @@ class Executor:
                 if any(stage is own for own in mine):
                     raise StillRunningError(
                         f"stage {stage.name} of task {name!r} hangs and has not returned: clean "
-                        "up and configure to load the model anew, or wait until it returns"
+                        "up and configure to reload the model, or wait until it returns"
                     )
 
     def remove_task(self, task: str, reason: str = "deactivated", timeout_s: float = 5.0) -> None:
-        """End the task's jobs and forget it.
+        """End the task's jobs and remove it.
 
         Returns when none of its stages runs any more and its last record is delivered. Raises
         `StillRunningError`, a `TimeoutError`, when a stage still runs after `timeout_s`: the task
@@ -336,7 +333,7 @@ class Executor:
         """Call `give_back` when no thread runs a stage of the task as it is now.
 
         That is at once where none does (True), else on a thread of its own. Threads that come to
-        run stages of the task later, because it was started anew, are not waited for.
+        run stages of the task later, because it was restarted, are not waited for.
         """
         with self._condition:
             users = {w for w in (*self._workers, *self._hung) if task in w.tasks}
@@ -347,37 +344,36 @@ class Executor:
         return True
 
     def retry(self, task: str) -> str:
-        """Start a task anew that was suspended because its stages hung, and count from nothing.
+        """Restart a task that was suspended because its stages hung, and reset the count.
 
-        Anybody may ask, so that it is done once a minute, and not when `MAX_TASK_RETRIED` threads
-        hang in the task's stages: the threads that may hang are for all tasks. Returns what
-        happens; empty where the task is not suspended for that. Raises `StillRunningError`, with
-        when to try again, when too many threads hang or it was started anew just now.
+        Anybody may ask, so it is done at most once a minute, and not when `MAX_TASK_RETRIED`
+        threads hang in the task's stages: all tasks share the number of threads that may hang.
+        Returns what happens; empty where the task is not suspended for that. Raises
+        `StillRunningError`, with when to try again, when too many threads hang or it was restarted
+        just now.
         """
         with self._condition:
             entry = self._tasks[task]
             if not entry.trouble:
                 return ""
             if entry.restart is None:
-                raise StillRunningError(f"{entry.trouble}; it cannot be started anew by itself")
+                raise StillRunningError(f"{entry.trouble}; it cannot be restarted by itself")
             now_ns, own, hung = self.clock.now_ns(), self._count_hangs(task), len(self._hung)
             if hung >= MAX_HUNG or own >= MAX_TASK_RETRIED:
                 raise StillRunningError(
                     f"{hung} threads hang in stages, {own} of them of task {task}, and each keeps "
-                    "a network: try again when one has returned, or end this process and start it "
-                    "anew"
+                    "a network: try again when one has returned, or restart this process"
                 )
             if wait_ns := entry.restarts.wait_ns(now_ns):
                 raise StillRunningError(
-                    f"task {task} was started anew less than a minute ago: try again in "
+                    f"task {task} was restarted less than a minute ago: try again in "
                     f"{-(-wait_ns // 1_000_000_000)} s"
                 )
             entry.restarts.forgive(now_ns)
             entry.trouble = ""
             self._engine.tasks[task].suspended = "restarting"
-        with self._watchdog_condition:
-            self._watchdog_condition.notify_all()
-        return f"task {task} is being started anew"
+        self._wake_watchdog()
+        return f"task {task} is being restarted"
 
     def add_variant(
         self, task: str, variant: str, stages: Sequence[Stage], times_ns: list[tuple[int, ...]]
@@ -439,16 +435,28 @@ class Executor:
         with self._condition:
             yield
 
-    def set_variant(self, task: str, variant: str) -> None:
-        """Choose the variant from the next frame on; ValueError when unknown or withdrawn."""
-        with self._condition:
-            self._engine.tasks[task].set_variant(variant)
+    def update(
+        self,
+        task: str,
+        *,
+        variant: str = "",
+        deadline_ns: int | None = None,
+        max_age_ns: int | None = None,
+    ) -> None:
+        """Change the given settings from the next frame on.
 
-    def set_deadline(self, task: str, deadline_ns: int) -> None:
-        """Change the relative deadline from the next frame on."""
+        `deadline_ns` is relative; frames older than `max_age_ns` are stale, 0 = no limit.
+        ValueError when the variant is unknown or withdrawn: nothing has been changed then.
+        """
         with self._condition:
-            self._engine.tasks[task].set_deadline(deadline_ns)
-            self._rank_deadlines()
+            state = self._engine.tasks[task]
+            if variant:
+                state.set_variant(variant)
+            if max_age_ns is not None:
+                state.set_max_age(max_age_ns)
+            if deadline_ns is not None:
+                state.set_deadline(deadline_ns)
+                self._rank_deadlines()
 
     def _rank_deadlines(self) -> None:
         """Find the deadline classes of all tasks; the lock is held."""
@@ -457,11 +465,6 @@ class Executor:
         classes = {deadline: rank for rank, deadline in enumerate(sorted(deadlines, reverse=True))}
         for name, entry in self._tasks.items():
             entry.urgency = classes[states[name].parameters.deadline_ns]
-
-    def set_max_age(self, task: str, max_age_ns: int) -> None:
-        """Change the age that makes a frame stale, from the next frame on; 0 = no limit."""
-        with self._condition:
-            self._engine.tasks[task].set_max_age(max_age_ns)
 
     def snapshot(self, task: str) -> TaskSnapshot:
         """Counts and state of a task now."""
@@ -545,36 +548,13 @@ class Executor:
     def _spawn(
         self, target: Callable[[], None], name: str, wanted: Callable[[], bool] = lambda: False
     ) -> threading.Thread:
-        """Start a thread; an exception is noted, the work begun anew as long as it is wanted."""
-
-        def run() -> None:
-            pause_s = FIRST_PAUSE_S
-            FAULTS.note_alive(name)
-            try:
-                while True:
-                    started_s = time.monotonic()
-                    try:
-                        target()
-                        return
-                    except BaseException as error:
-                        FAULTS.note(f"thread {name}", error)
-                    if not wanted():
-                        return
-                    if time.monotonic() - started_s > 10 * LONGEST_PAUSE_S:
-                        pause_s = FIRST_PAUSE_S
-                    time.sleep(pause_s)
-                    pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
-            finally:
-                self.clock.leave()
-
+        """Start a thread; an exception is noted, the work is restarted as long as it is wanted."""
         self.clock.participate()
-        thread = threading.Thread(target=run, name=name, daemon=True)
         try:
-            thread.start()
+            return start_thread(target, name, wanted=wanted, on_end=self.clock.leave)
         except BaseException:
             self.clock.leave()
             raise
-        return thread
 
     def _start_worker(self, index: int) -> None:
         worker = _Worker(index)
@@ -601,7 +581,7 @@ class Executor:
         start_ns = end_ns = failures = 0
         with condition:
             if worker.job is not None and not worker.abandoned:
-                # Begun anew: what it was at when it was interrupted would run for ever.
+                # Restarted: the job that was interrupted would otherwise never end.
                 worker.job = None
                 self._recover(RuntimeError("a worker was interrupted between two stages"))
         while True:
@@ -638,7 +618,7 @@ class Executor:
                     worker.job = job
                     failures = 0
                 except Exception as raised:
-                    # What the engine was at is lost, as one failed frame; the worker goes on.
+                    # The engine's present step is lost, as one failed frame; the worker goes on.
                     failures += 1
                     job = error = worker.job = None
                     self._recover(raised)
@@ -663,7 +643,7 @@ class Executor:
             self._condition.wait_until(end_ns)
 
     def _see_return(self, worker: _Worker) -> None:
-        """A worker has returned from a stage that somebody waits for; the lock is held."""
+        """Note that a hung or awaited worker has returned from its stage; the lock is held."""
         if worker in self._hung:
             self._hung.remove(worker)
             names = ", ".join(sorted(worker.tasks))
@@ -675,33 +655,31 @@ class Executor:
             if not users:
                 self._awaited.remove(entry)
                 self._spawn(give_back, "rt-give-back")
-        if self._leaving:
-            self._forget_idle()
+        self._forget_idle()
 
     def _recover(self, error: Exception) -> None:
-        """Let the engine put itself in order after it raised; the lock is held."""
+        """Bring the engine back to a consistent state after it raised; the lock is held."""
         FAULTS.note("scheduling engine", error)
         try:
             running = [worker.job for worker in self._workers if worker.job is not None]
             self._engine.recover(running, self.clock.now_ns())
             self._hand_over()
-            if self._leaving:
-                self._forget_idle()
+            self._forget_idle()
             self._condition.notify_all()
         except Exception as again:
             FAULTS.note("recovery of the scheduling engine", again)
 
     @contextlib.contextmanager
     def _recovering(self) -> Iterator[None]:
-        """For calls of the engine after which the caller goes on in any case."""
+        """Context of engine calls whose failure must not stop the caller."""
         try:
             yield
         except Exception as error:
             self._recover(error)
 
     def _fail(self, job: Job, error: BaseException) -> None:
-        # A frame that is no image is the frame's fault, anything else the variant's. Outputs that
-        # are no numbers, where several variants ran: from now on each stage is looked at.
+        # A frame that is not an image is the frame's fault, anything else the variant's. NaN
+        # outputs, where several variants ran: from now on each stage is checked.
         bad_frame = isinstance(error, FrameError)
         unclear = isinstance(error, NotANumberError) and error.stage is None
         blame = not (bad_frame or (unclear and len(job.variants) > 1))
@@ -735,7 +713,7 @@ class Executor:
                 FAULTS.note("delivery of records", error)
 
     def _wait_for(self, reached: Callable[[], bool], timeout_s: float) -> bool:
-        """Wait until something holds; the lock is held."""
+        """Wait until a condition is true; the lock is held."""
         limit_ns = self.clock.now_ns() + int(timeout_s * 1e9)
         step_ns = 1_000_000
         while not reached():
@@ -778,6 +756,10 @@ class Executor:
                 if self._stopping:
                     return
 
+    def _wake_watchdog(self) -> None:
+        with self._watchdog_condition:
+            self._watchdog_condition.notify_all()
+
     def _check_threads(self) -> None:
         """Replace workers that have died, and report observers that do not return."""
         for worker in list(self._workers):
@@ -795,7 +777,7 @@ class Executor:
             FAULTS.note_alive(DELIVERY_THREAD)
 
     def check_watchdog(self) -> None:
-        """See that the watchdog still looks, and replace it where it has died."""
+        """Check that the watchdog still works, and replace it if it has died."""
         if not self._started or self._stopping:
             return
         thread = self._watchdog_thread
@@ -808,7 +790,7 @@ class Executor:
             FAULTS.note_alive(WATCHDOG_THREAD)
 
     def _stage_timeout_ns(self, job: Job) -> int:
-        """Of a batch the longest of its members'."""
+        """Time-out of the running stage; for a batch, the longest of its members'."""
         return max(self._tasks[member.task].stage_timeout_ns for member in (job, *job.mates))
 
     def _abandon(self, worker: _Worker, job: Job) -> None:
@@ -820,12 +802,12 @@ class Executor:
         worker.abandoned, worker.job = True, None
         self._workers.remove(worker)
         self._hung.append(worker)
-        # Those who wait for this worker still do.
+        # Callers that wait for this worker still do.
 
     def _give_up(self, worker: _Worker, job: Job, now_ns: int) -> None:
         """The worker's stage hangs: fail its job, replace the worker, restart the task.
 
-        Of a batch those of every member: the thread that hangs may hold what belongs to each.
+        For a batch, the jobs of every member: the hung thread may hold resources of each.
         """
         members = (job, *job.mates)
         stage = self._tasks[job.task].next_stage(job).name
@@ -841,37 +823,31 @@ class Executor:
             for member in members:
                 self._engine.flush(member.task, now_ns, "restarting")
         self._hand_over()
-        if self._leaving:
-            self._forget_idle()
+        self._forget_idle()
         self._start_worker(worker.index)
 
     def _plan_restart(self, name: str, reason: str, now_ns: int) -> None:
-        """Suspend a task whose stage hangs, until it is started anew or somebody asks for that."""
+        """Suspend a task whose stage hangs, until it is restarted, by itself or on request."""
         task = self._tasks[name]
         logger.error("task %s: %s", name, reason)
         self._engine.tasks[name].suspended = "restarting"
         if task.leaving:
             return
-        if task.restart is None:
-            self._give_in(name, task, f"{reason}; the task cannot be started anew by itself")
-            return
         own, hung = self._count_hangs(name), len(self._hung)
-        if task.restarts.plan(now_ns) and own < MAX_TASK_HUNG and hung < MAX_HUNG:
+        if task.restart is None:
+            trouble = f"{reason}; the task cannot be restarted by itself"
+        elif task.restarts.plan(now_ns) and own < MAX_TASK_HUNG and hung < MAX_HUNG:
             return
-        remedy = f"call {name}/enable with data: true to try again"
-        if hung >= MAX_HUNG or own >= MAX_TASK_RETRIED:
-            remedy = f"end this process and start it anew: {hung} threads hang"
-        self._give_in(
-            name,
-            task,
-            f"{reason}; it hung {task.restarts.hangs} times and is started anew at most "
-            f"{MAX_RESTARTS} times in {WINDOW_NS // 60_000_000_000} minutes; {own} of its threads "
-            f"hang still, each with a network: see to the device and to stage_timeout_ms, then "
-            f"{remedy}",
-        )
-
-    def _give_in(self, name: str, task: _Entry, trouble: str) -> None:
-        """Suspend a task until somebody asks for another try."""
+        else:
+            remedy = f"call {name}/enable with data: true to try again"
+            if hung >= MAX_HUNG or own >= MAX_TASK_RETRIED:
+                remedy = f"restart this process: {hung} threads hang"
+            trouble = (
+                f"{reason}; it hung {task.restarts.hangs} times and is restarted at most "
+                f"{MAX_RESTARTS} times in {WINDOW_NS // 60_000_000_000} minutes; {own} of its "
+                "threads still hang, each with a network: check the device and "
+                f"stage_timeout_ms, then {remedy}"
+            )
         logger.error("task %s is suspended: %s", name, trouble)
         task.trouble, task.restarts.due_ns = trouble, None
         self._engine.tasks[name].suspended = "hung"

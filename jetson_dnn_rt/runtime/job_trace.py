@@ -15,8 +15,8 @@ from jetson_dnn_rt.traces.writer import TraceWriter, load_libraries
 
 logger = logging.getLogger(__name__)
 
-# A disk that takes so long is reported to hang; the longest step, converting a part to Parquet,
-# takes some seconds.
+# A disk that takes this long is reported as hanging; the longest step, converting a part to
+# Parquet, takes some seconds.
 SILENT_S = 30.0
 
 
@@ -28,11 +28,7 @@ class JobTrace:
     """
 
     def __init__(
-        self,
-        folder: Path,
-        name: str,
-        clocks: Callable[[int], str],
-        room: TraceRoom | None = None,
+        self, folder: Path, name: str, clocks: Callable[[int], str], room: TraceRoom | None = None
     ) -> None:
         # Now: later imports are not exempt from garbage collection.
         load_libraries()
@@ -74,7 +70,7 @@ class JobTrace:
             self._close(writer, convert=not quickly)
 
     def describe(self) -> tuple[str, dict[str, object]]:
-        """What is wrong (empty = nothing) and values for diagnostics."""
+        """Fault (empty = none) and values for diagnostics."""
         writer = self._writer
         if writer is None:
             return "", {"trace": "not begun"}

@@ -1,9 +1,10 @@
 """Real-time set-up of the process and its threads, in one place.
 
 Every item can be switched off; one that the system refuses is reported once, with the fix, and the
-work goes on without it. The gain of each was measured on two cores: SCHED_FIFO brings the
-p99 wake-up from 0.7 to 0.08 ms; a full garbage collection with torch imported takes 81 ms, none
-after freezing; without mallopt glibc gives memory back after every image (9.2 -> 1.2 ms a frame).
+work goes on without it. The gain of each was measured on two cores: SCHED_FIFO cuts the p99
+wake-up from 0.7 to 0.08 ms; a full garbage collection with torch imported takes 81 ms, none after
+freezing; without mallopt glibc returns memory to the system after every image (9.2 -> 1.2 ms a
+frame).
 """
 
 from __future__ import annotations
@@ -98,13 +99,13 @@ class Realtime:
             self._set_fifo("sched_fifo", self.config.priority)
 
     def apply_to_io(self) -> None:
-        """Scheduling class of the calling thread, as one that brings frames: above the workers."""
+        """Scheduling class of the calling thread, which delivers frames: above the workers."""
         if self.config.sched_fifo:
             self._set_fifo("sched_fifo (camera and ROS threads)", self.config.priority + 1)
 
     @contextlib.contextmanager
     def as_worker(self) -> Iterator[None]:
-        """Be a worker for a while: threads that a back end starts meanwhile inherit it."""
+        """Run as a worker for a while: threads that a back end starts meanwhile inherit it."""
         policy, parameter = os.sched_getscheduler(0), os.sched_getparam(0)
         cores = os.sched_getaffinity(0)
         self.apply_to_worker()
@@ -117,15 +118,14 @@ class Realtime:
 
     @contextlib.contextmanager
     def in_background(self) -> Iterator[None]:
-        """Make something for the workers without being one: a build must not delay them.
+        """Prepare work for the workers without being one: a build must not delay them.
 
         Threads that a back end starts meanwhile become workers at the end. One thread of a process
         at a time.
         """
         policy, parameter = os.sched_getscheduler(0), os.sched_getparam(0)
         before = set(os.listdir("/proc/self/task"))
-        # Batch differs from a usual thread's class in nothing but its name, which new threads
-        # inherit: so they are known again.
+        # SCHED_BATCH serves as a mark only: new threads inherit it and are recognised by it.
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
         try:
             yield
@@ -142,7 +142,7 @@ class Realtime:
         if self.config.cpu_affinity:
             os.sched_setaffinity(thread, self.config.cpu_affinity)
         if self.config.sched_fifo:
-            with contextlib.suppress(PermissionError):  # as it was for the workers, and said then
+            with contextlib.suppress(PermissionError):  # reported when the workers were refused it
                 os.sched_setscheduler(thread, os.SCHED_FIFO, os.sched_param(self.config.priority))
 
     def _set_fifo(self, name: str, priority: int) -> None:

@@ -16,7 +16,7 @@ import contextlib
 import gc
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -34,7 +34,8 @@ from jetson_dnn_rt.runtime.executor import Executor, Stages
 from jetson_dnn_rt.runtime.job_trace import JobTrace
 from jetson_dnn_rt.runtime.sharing import core_split
 from jetson_dnn_rt.runtime.sharing.batch_groups import BatchGroups
-from jetson_dnn_rt.runtime.sharing.core_split import CoreSplit, TrialTask
+from jetson_dnn_rt.runtime.sharing.core_split import CoreSplit
+from jetson_dnn_rt.runtime.sharing.forecast import TrialTask
 from jetson_dnn_rt.runtime.task import StageTimes, Task, apply_thresholds, make_grey_frame
 from jetson_dnn_rt.scheduling.analysis import Verdict
 from jetson_dnn_rt.tasks import JobRecord, Outcome, Stage, Work
@@ -45,10 +46,10 @@ from jetson_dnn_rt.traces.schema import TracedTask, TraceMetadata
 FINISHED = (Outcome.MET, Outcome.LATE)
 
 Observer = Callable[[JobRecord, Result | None], None]
-"""Sees a job that ended and its result, None where there is none that may be used."""
+"""Called with a job that ended and its result; None where there is none that may be used."""
 
 TaskObserver = Callable[[JobRecord, Work, Result | None], None]
-"""The same for the jobs of one task, with the work: the frame, and what the stages left."""
+"""The same for the jobs of one task, with the work: the frame and the data of its stages."""
 
 
 class Session:
@@ -108,15 +109,14 @@ class Session:
         periods = {task.name: task.period_ns(rates.get(task.camera, 0.0)) for task in config.tasks}
         if wants_trial(config.threads, config.tasks):
             self.share_cores(
-                {
-                    task.name: TrialTask(
+                [
+                    TrialTask(
                         task,
-                        make_grey_frame((task.image_height, task.image_width)),
                         periods[task.name],
-                        task.deadline_ns(periods[task.name]),
+                        make_grey_frame((task.image_height, task.image_width)),
                     )
                     for task in config.tasks
-                }
+                ]
             )
         for task in config.tasks:
             self.load(task)
@@ -155,8 +155,8 @@ class Session:
     def stop(self, timeout_s: float = 1.0, *, quickly: bool = False) -> None:
         """Stop the executor; loaded tasks stay, and it may be started again.
 
-        Stages that still run after `timeout_s` are left behind with their threads. `quickly`: the
-        process ends, leave the trace as it is on disk.
+        Stages that still run after `timeout_s` are left behind with their threads. With `quickly`,
+        for a process that is ending, the trace stays as it is on disk.
         """
         with self._lock:
             self._active.clear()
@@ -176,9 +176,9 @@ class Session:
             gc.collect()
 
     def close(self) -> None:
-        """End all jobs, give the models back, stop the executor.
+        """End all jobs, release the models, stop the executor.
 
-        A model in use by a stage that hangs is given back when that returns.
+        A model in use by a stage that hangs is released when that returns.
         """
         for name in list(self.tasks):
             with contextlib.suppress(StillRunningError):
@@ -202,8 +202,8 @@ class Session:
 
     # -- loading -------------------------------------------------------------------------------
 
-    def share_cores(self, tasks: Mapping[str, TrialTask]) -> None:
-        """Try how to share the cores, and take the best; before the first task is loaded."""
+    def share_cores(self, tasks: Sequence[TrialTask]) -> None:
+        """Try the splits of the cores, and use the best; before the first task is loaded."""
         process = self.config.process
         if process.workers != 1:
             self._log.warning(
@@ -246,7 +246,7 @@ class Session:
         return task
 
     def adopt(self, task: Task) -> None:
-        """Take a task that is loaded; it is closed where `variant` is none of its variants."""
+        """Adopt a loaded task; it is closed if `variant` is not one of its variants."""
         try:
             task.choose_variant(task.config.variant)
         except ConfigurationError:
@@ -255,7 +255,7 @@ class Session:
         self.tasks[task.name] = task
 
     def prepare(self) -> None:
-        """Measure what the loaded tasks do to each other, and find out who runs batches.
+        """Measure how the loaded tasks slow each other down, and form batch groups.
 
         None of them may be active.
         """
@@ -265,7 +265,7 @@ class Session:
             self.batches.form(workers, self.clock, log)
 
     def set_slowdown(self, slowdown: dict[int, float]) -> None:
-        """Let budgets begin with a slow-down that was measured; before tasks are activated."""
+        """Start budgets from a measured slow-down; before tasks are activated."""
         self.cohort_slowdown = slowdown
         self.executor.set_cohort_slowdown(slowdown)
 
@@ -285,7 +285,7 @@ class Session:
         if self._executor is None:
             close()
         elif not self._executor.when_unused(name, close):
-            self._log.error("a stage has not returned: its model is given back when it does")
+            self._log.error("a stage has not returned: its model is released when it does")
 
     # -- running -------------------------------------------------------------------------------
 
@@ -353,7 +353,7 @@ class Session:
         return verdict
 
     def describe_trace(self) -> tuple[str, dict[str, object]]:
-        """What is wrong with the trace, and values for diagnostics; nothing without a trace."""
+        """Fault of the trace, and values for diagnostics; empty without a trace."""
         return ("", {}) if self.trace is None else self.trace.describe()
 
     def describe_tasks(self) -> dict[str, TracedTask]:
@@ -402,14 +402,16 @@ class Session:
             switched = config.variant != task.config.variant
             variant = task.resolve_variant(config.variant) if switched else ""
             if config.name in self._active:
-                if switched:
-                    try:
-                        self.executor.set_variant(config.name, variant)
-                    except ValueError as error:  # withdrawn
-                        raise ConfigurationError(str(error)) from error
                 period_ns = self.executor.snapshot(config.name).parameters.period_ns
-                self.executor.set_deadline(config.name, config.deadline_ns(period_ns))
-                self.executor.set_max_age(config.name, int(config.max_age_ms * 1e6))
+                try:
+                    self.executor.update(
+                        config.name,
+                        variant=variant,
+                        deadline_ns=config.deadline_ns(period_ns),
+                        max_age_ns=int(config.max_age_ms * 1e6),
+                    )
+                except ValueError as error:  # the variant is withdrawn
+                    raise ConfigurationError(str(error)) from error
             task.config = config
             apply_thresholds(task.settings, config)
 
@@ -474,7 +476,7 @@ class Session:
     # -- variants that are built meanwhile -----------------------------------------------------
 
     def start_build(self, name: str, log: Log | None = None) -> None:
-        """Build what an active task lacks; when nobody warms up any more."""
+        """Build the variants that an active task lacks; call it when all tasks are warmed up."""
         task = self.tasks[name]
         if name in self._builds or not task.missing or not task.config.build_missing:
             return
@@ -494,7 +496,7 @@ class Session:
         return None if build is None or build.over else build
 
     def stop_build(self, name: str, timeout_s: float = 0.0) -> None:
-        """End the build of a task at once, and wait so long for its thread."""
+        """End the build of a task at once, and wait `timeout_s` for its thread."""
         build = self._builds.pop(name, None)
         if build is not None and not build.stop(timeout_s) and timeout_s:
             self._log.error("a variant that is being loaded hangs: it is left behind")
@@ -514,5 +516,5 @@ class Session:
     ) -> None:
         self.executor.add_variant(task.name, name, stages, times_ns)
         if task.default == name:
-            self.executor.set_variant(task.name, name)
+            self.executor.update(task.name, variant=name)
             log.info(f"variant {name} runs from the next frame on")

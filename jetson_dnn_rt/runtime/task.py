@@ -33,7 +33,7 @@ StageTimes = list[tuple[int, ...]]
 """Run by run the times of the stages in ns."""
 
 BatchKey = tuple[object, ...]
-"""What tasks that run batches with each other have in common."""
+"""Key that tasks which may run batches together have in common."""
 
 
 def open_library(folder: str) -> Library | None:
@@ -85,9 +85,12 @@ class Task:
     `size` is the height and width of the frames that will come, by default those of `config`;
     `frames` those of the warm-up, by default a grey one; empty = no warm-up. `find_like` finds a
     loaded task by `batch_key`: this one is then cut at the same places, which batches of both
-    need. `model` is that of `config`, where it is loaded already; `runs` has for each variant with
-    how many runs it takes the network, else that is measured. With `on_device` frames may lie in
-    memory that `allocate_frame` made.
+    need. `model` and `library` are those of `config`, where they are open already; `runs` has for
+    each variant with how many runs it takes the network, else that is measured. `build` makes
+    engines that are not in the library, which takes minutes, at once; by default only where there
+    is no library: else they are built in the background. `keep_refused` loads variants too that
+    the library lists as refused. With `on_device` frames may lie in memory that `allocate_frame`
+    made.
 
     Raises
     ------
@@ -106,7 +109,10 @@ class Task:
         find_like: Callable[[BatchKey], Task | None] = lambda key: None,
         model: Model | None = None,
         frames: Sequence[Frame] | None = None,
+        library: Library | None = None,
         runs: Mapping[str, int] | None = None,
+        build: bool = False,
+        keep_refused: bool = False,
         on_device: bool = False,
     ) -> None:
         self.config = config
@@ -116,7 +122,7 @@ class Task:
         self._log = log
         self.settings = DecoderSettings()
         apply_thresholds(self.settings, config)
-        self.library = open_library(config.engine_cache)
+        self.library = library or open_library(config.engine_cache)
         self.model: Model = model or open_model(config)
         # Held while variants are made, so that two threads never do that at once.
         self._lock = threading.Lock()
@@ -127,7 +133,11 @@ class Task:
         self.batch_bytes = 0  # its share of the memory of the group
         like = find_like(self.batch_key) if self.may_batch else None
         self.variants: VariantSet = self._open(
-            config, None if like is None else like.variants, runs
+            config,
+            build=build,
+            keep_refused=keep_refused,
+            like=None if like is None else like.variants,
+            runs=runs,
         )
         self._log_memory()
         # Variants that were asked for and are not there, with the reason; and those of them that
@@ -172,7 +182,7 @@ class Task:
 
     @property
     def is_scripted(self) -> bool:
-        """Whether it only takes the times of a script."""
+        """Whether it only replays the times of a script."""
         return isinstance(self.model.origin, NullOrigin)
 
     @property
@@ -189,7 +199,7 @@ class Task:
 
     @property
     def batch_key(self) -> BatchKey:
-        """What tasks that run batches together have in common."""
+        """Key that tasks which may run batches together have in common."""
         config = self.config
         return (
             self.model.model_hash,
@@ -238,8 +248,8 @@ class Task:
     def choose_variant(self, name: str) -> str:
         """The variant to run: the named one when it is ready, else the first that is.
 
-        An empty name stands for the first of the list. ConfigurationError when the name is none,
-        or not in the list.
+        An empty name stands for the first of the list. ConfigurationError when the name is not a
+        variant's, or not in the list.
         """
         listed = [str(VariantSpec.parse(other)) for other in self.config.variants]
         wanted = str(VariantSpec.parse(name)) if name else (listed or self.variant_names)[0]
@@ -269,27 +279,27 @@ class Task:
             self.missing = tuple(other for other in self.missing if other != name)
 
     def give_up(self, name: str, reason: str) -> None:
-        """Note that a missing variant will not come."""
+        """Note that a missing variant will not become available."""
         self.left_out = {**self.left_out, name: reason}
         self.missing = tuple(other for other in self.missing if other != name)
 
     def hand_over(self, name: str, take: Callable[[Sequence[Stage], StageTimes], None]) -> bool:
         """Give a variant's present stages and its warm-up times to `take`.
 
-        False, at once, when variants are just being made: ask again later.
+        Returns False at once while variants are being made: ask again later.
         """
         # With the lock, so that stages which `rebuild` replaces are not handed over after it.
         if not self._lock.acquire(blocking=False):
             return False
         try:
-            if name in self.warm_up_times_ns:  # else it was lost when all were built anew
+            if name in self.warm_up_times_ns:  # else it was lost when all were rebuilt
                 take(self.variants.pipelines[name].stages, self.warm_up_times_ns[name])
         finally:
             self._lock.release()
         return True
 
     def rebuild(self, give_back: Callable[[Callable[[], None]], object]) -> Stages:
-        """Load everything anew after a stage hung.
+        """Reload everything after a stage hung.
 
         `give_back` is given the function that closes the old pipelines, and calls it when none of
         them is in use any more. Those of a task that ran batches stay with its group.
@@ -328,6 +338,7 @@ class Task:
                 model=self.model,
                 threads=self.threads,
                 stages=self.config.stages,
+                amp_lists=self.config.amp_lists,
             )
             return make_task_table(
                 self.name, self.stage_names, profiles, deadline_ns=deadline_ns, period_ns=period_ns
@@ -336,7 +347,7 @@ class Task:
             raise ConfigurationError(str(error)) from error
 
     def close(self) -> None:
-        """Give the memory back, once a variant that is being added was added."""
+        """Release the memory, once a variant that is being added is complete."""
         with self._lock:
             self._closed = True
             self.variants.close()
@@ -346,6 +357,9 @@ class Task:
     def _open(
         self,
         config: TaskConfig,
+        *,
+        build: bool = False,
+        keep_refused: bool = False,
         like: VariantSet | None = None,
         runs: Mapping[str, int] | None = None,
     ) -> VariantSet:
@@ -356,8 +370,8 @@ class Task:
             threads=self.threads,
             library=self.library,
             clock=self.clock,
-            # What takes minutes is built in the background, if there is a place for it.
-            build=self.library is None,
+            build=build or self.library is None,
+            keep_refused=keep_refused,
             like=like,
             runs=runs,
         )

@@ -1,1 +1,1 @@
-"""What keeps files, messages and faults of others from doing harm."""
+"""Protection against harmful files and messages, and against faults."""

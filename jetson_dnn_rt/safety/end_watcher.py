@@ -43,7 +43,7 @@ poll.register(signals, select.POLLIN)
 pause_ms = None
 try:
     poll.register(os.pidfd_open(parent), select.POLLIN)
-except (OSError, AttributeError):  # of the kernel; of a Python that was built on an older one
+except (OSError, AttributeError):  # an older kernel; a Python built on one
     pause_ms = 250
 while os.getppid() == parent:
     poll.poll(pause_ms)
@@ -67,7 +67,7 @@ for number in (stacks, signal.SIGKILL):
 
 
 def start_end_watcher(signals: socket.socket, limit_s: float) -> None:
-    """Start a watcher of this process; if it ends, that is noted as a missing thread.
+    """Start a watcher of this process; if the watcher ends, it is noted as a missing thread.
 
     `signals` receives the numbers of signals; `limit_s` after SIGINT or SIGTERM the stacks are
     written and the process is killed.
@@ -84,6 +84,6 @@ def start_end_watcher(signals: socket.socket, limit_s: float) -> None:
             cwd=CHILD_FOLDER,
             start_new_session=True,
         )
-        FAULTS.note_dead(NAME, f"somebody ended it (code {process.wait()})")
+        FAULTS.note_dead(NAME, f"it was terminated (code {process.wait()})")
 
     start_thread(watch, NAME)

@@ -1,9 +1,8 @@
 """Unexpected faults, counted by place and kind, logged once, shown in diagnostics.
 
-A fault costs what it hit, one callback or one frame, never the process; what may end a process is
-listed in `nodes.process.running`. There is one `FaultLog` for a process, `FAULTS`, because
-the threads that note faults (cameras, traces, observers) know nothing of the node that reports
-them.
+A fault costs the callback or frame in which it occurred, never the process; what may end a process
+is listed in `nodes.process.running`. There is one `FaultLog` for a process, `FAULTS`, because the
+threads that note faults (cameras, traces, observers) cannot reach the node that reports them.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ LONGEST_TEXT = 500
 """Characters of a fault's text that are kept."""
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 0.5
-"""Between two runs of a thread that fails again and again: doubled each time up to the second."""
+"""Pause before a failing thread is restarted: doubled each time, from the first to the second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +116,7 @@ class FaultLog:
 
 
 FAULTS = FaultLog()
-"""Of this process."""
+"""Faults of this process."""
 
 
 def start_thread(
@@ -126,13 +125,14 @@ def start_thread(
     *,
     wanted: Callable[[], bool] | None = None,
     on_death: Callable[[BaseException], None] = lambda error: None,
+    on_end: Callable[[], None] = lambda: None,
     faults: FaultLog = FAULTS,
 ) -> threading.Thread:
     """Start a daemon thread whose failure is noted at once.
 
     With `wanted`, `run` is restarted after an exception as long as that returns true: for work
     that keeps its state outside `run`. Without it the thread is reported as dead under its name,
-    and `on_death` is called on it with the exception.
+    and `on_death` is called on it with the exception. `on_end` is called on it in any case.
     """
 
     def guarded() -> None:
@@ -142,6 +142,7 @@ def start_thread(
             started = time.monotonic()
             try:
                 run()
+                return
             except BaseException as error:
                 faults.note(f"thread {name}", error)
                 if wanted is None:
@@ -154,9 +155,13 @@ def start_thread(
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
                 if not wanted():
                     return
-            else:
-                return
 
-    thread = threading.Thread(target=guarded, name=name, daemon=True)
+    def run_guarded() -> None:
+        try:
+            guarded()
+        finally:
+            on_end()
+
+    thread = threading.Thread(target=run_guarded, name=name, daemon=True)
     thread.start()
     return thread

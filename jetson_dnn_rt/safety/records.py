@@ -1,6 +1,6 @@
 """Dataclasses from JSON or YAML that is not trusted, checked by the hints of their fields.
 
-A field's hint says its type, and `typing.Annotated` with a `Rule` what else must hold:
+A field's hint gives its type, and `typing.Annotated` with a `Rule` a further constraint:
 ``Annotated[int, within(0, 255)]``. Sizes of files are limited where they are read.
 """
 
@@ -28,7 +28,7 @@ _NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "true o
 
 @dataclass(frozen=True)
 class Rule:
-    """What must hold for a value of the right type; `holds` may say no with a ValueError."""
+    """A constraint on a value of the right type; `holds` may reject it with a ValueError."""
 
     words: str  # behind "must be"
     holds: Callable[[Any], object]
@@ -40,7 +40,7 @@ def within(least: float, most: float) -> Rule:
 
 
 def at_most(count: int) -> Rule:
-    """A text or collection of that length."""
+    """A text or collection of at most that length."""
     return Rule(f"at most {count} long", lambda value: len(value) <= count)
 
 
@@ -62,7 +62,7 @@ def read_record(cls: type[T], values: object, place: str = "") -> T:
 
     Supported are int, float, bool, str, None, times with a time zone, other such dataclasses
     (those with a `parse` also as text), tuples and mappings of them, and arrays
-    (`numpy.typing.NDArray` of int64 or float64) from lists of lists; `Any` is not looked at.
+    (`numpy.typing.NDArray` of int64 or float64) from lists of lists; `Any` is not checked.
     A key that is missing or unknown, a value of the wrong type, one that breaks a rule, and a
     `ValueError` of ``__post_init__`` raise a `ValueError` that begins with the place of the value
     in `values`, below `place`.
@@ -211,6 +211,6 @@ def _join(key: str, name: str) -> str:
 
 
 def _error(key: str, message: str) -> ValueError:
-    # Keys may be of the file: nothing in them may reach a terminal as a command, or flood it.
+    # Keys may come from the file: they must neither reach a terminal as a command nor flood it.
     shown = "".join(c if c.isprintable() else "?" for c in key[:200])
     return ValueError(f"{shown} {message}" if key else message)

@@ -1,15 +1,16 @@
 """Runs a function of this package on untrusted bytes in a child process that has no rights.
 
-Files of strangers are parsed by large C++ and Python libraries. In the child these get the bytes
-through a pipe and can do no harm when an attack succeeds: no writing of files, no network, no
-processes, bounded memory and time. Only when the child returns does this process do the same.
+Untrusted files are parsed by large C++ and Python libraries. In the child these get the bytes
+through a pipe and can do no harm if an attack succeeds: no writing of files, no network, no
+processes, bounded memory and time. Only when the child has succeeded does this process parse the
+bytes itself.
 
-The function's module is imported first, with all rights: it is of this package. Then the child
-gives its rights up: the user (``nobody`` where root starts it and the installation is readable to
-all, else without capabilities), resource limits, a filter of system calls (seccomp), a network of
-its own that leads nowhere, and an audit hook of Python, which also refuses imports of modules that
-the function's module does not expect. Each is set where the kernel allows it; `Report.guards` says
-which hold.
+The function's module is imported first, with all rights: it belongs to this package. Then the
+child drops its rights: the user (``nobody`` where root starts it and the installation is readable
+to all, else without capabilities), resource limits, a filter of system calls (seccomp), a network
+of its own that leads nowhere, and an audit hook of Python, which also refuses imports of modules
+that the function's module does not expect. Each is set where the kernel allows it; `Report.guards`
+lists those in effect.
 """
 
 from __future__ import annotations
@@ -37,19 +38,19 @@ from jetson_dnn_rt.errors import JetsonDnnRtError
 from jetson_dnn_rt.safety.children import CHILD_FOLDER, child_environment, python_command
 
 MAX_RESULT_BYTES = 1 << 20
-"""Of a child's answer, and of what it prints; a child that writes more is killed."""
+"""Limit of a child's answer, and of its output; a child that writes more is killed."""
 
 _KEPT_BYTES = 1 << 16
 _CHUNK_BYTES = 1 << 16
 
 
 class SandboxError(JetsonDnnRtError):
-    """The function failed in the child, was refused something, or hit a limit; says which."""
+    """The function failed in the child, was refused something, or hit a limit: see the text."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a child may use."""
+    """Memory, time and imports allowed to a child."""
 
     memory_bytes: int = 4 << 30  # address space, beyond what the imports took
     cpu_s: int = 60
@@ -61,10 +62,11 @@ class Limits:
 
 @dataclass(frozen=True)
 class Report:
-    """What a child returned."""
+    """Result of a child, and the guards under which it ran."""
 
-    result: Any  # the function's, as JSON has it
-    # What held: "own network", "user nobody", "no capabilities", "limits", "seccomp", "audit hook"
+    result: Any  # the function's return value, from JSON
+    # Guards in effect: "own network", "user nobody", "no capabilities", "limits", "seccomp",
+    # "audit hook"
     guards: tuple[str, ...]
 
 
@@ -72,12 +74,12 @@ def run_restricted(function: str, data: bytes, limits: Limits = Limits()) -> Rep
     """Call ``jetson_dnn_rt.MODULE:NAME`` with bytes in a child without rights, and wait for it.
 
     The function takes bytes and returns what JSON can hold. SandboxError when it raised, tried
-    what it has no right to, or was killed.
+    something forbidden, or was killed.
     """
     command = python_command(
         __name__, function, json.dumps(dataclasses.asdict(limits)), str(os.getpid())
     )
-    # Threads that are there already would keep what the first one gives up.
+    # Threads that exist already would keep the rights that the first one drops.
     threads = {f"{name}_NUM_THREADS": "1" for name in ("MKL", "OMP", "OPENBLAS")}
     environment = {**child_environment(), **threads}
     try:
@@ -136,7 +138,7 @@ def _exchange(
                     with contextlib.suppress(BlockingIOError):
                         try:
                             rest = rest[os.write(key.fd, rest[:_CHUNK_BYTES]) :]
-                        except BrokenPipeError:  # it ended, and says why
+                        except BrokenPipeError:  # it has exited; its end tells why
                             rest = rest[:0]
                     if not rest:
                         pipes.unregister(process.stdin)
@@ -175,7 +177,7 @@ def main(function: str, described: str, parent: str) -> None:
     given = json.loads(described)
     limits = Limits(**{**given, "packages": tuple(given["packages"])})
     answer = os.dup(1)
-    os.dup2(2, 1)  # what libraries print is no answer
+    os.dup2(2, 1)  # the output of libraries is not the answer
     _die_with_parent(int(parent))
     module_name, _, name = function.partition(":")
     called = getattr(importlib.import_module(module_name), name)
@@ -191,13 +193,13 @@ def main(function: str, described: str, parent: str) -> None:
     text = json.dumps({"result": result, "error": error_text, "guards": guards})
     with open(answer, "w", closefd=False) as stream:
         stream.write(text)
-    os._exit(0)  # nothing of what was loaded runs at the exit
+    os._exit(0)  # no exit handler of loaded code runs
 
 
 def give_up_rights(limits: Limits, refused: list[str]) -> list[str]:
-    """Leave this process with nothing but memory and the descriptors that are open.
+    """Leave this process only its memory and its open descriptors.
 
-    What Python code is refused later is appended to `refused`. Returns the guards that hold.
+    What is refused to Python code later is appended to `refused`. Returns the guards in effect.
     """
     guards = []
     if _leave_network():
@@ -216,12 +218,12 @@ def give_up_rights(limits: Limits, refused: list[str]) -> list[str]:
 _PDEATHSIG, _CAPBSET_DROP, _NO_NEW_PRIVS = 1, 24, 38
 _CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
 _NOBODY = 65534
+_LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def _prctl(option: int, *values: int) -> int:
     padded = (*values, 0, 0, 0, 0)[:4]
-    libc = ctypes.CDLL(None, use_errno=True)
-    return int(libc.prctl(option, *(ctypes.c_ulong(value) for value in padded)))
+    return int(_LIBC.prctl(option, *(ctypes.c_ulong(value) for value in padded)))
 
 
 def _die_with_parent(parent: int) -> None:
@@ -231,14 +233,12 @@ def _die_with_parent(parent: int) -> None:
 
 
 def _leave_network() -> bool:
-    libc = ctypes.CDLL(None, use_errno=True)
-    return any(
-        libc.unshare(flags) == 0 for flags in (_CLONE_NEWNET, _CLONE_NEWNET | _CLONE_NEWUSER)
-    )
+    ways = (_CLONE_NEWNET, _CLONE_NEWNET | _CLONE_NEWUSER)
+    return any(_LIBC.unshare(flags) == 0 for flags in ways)
 
 
 def _drop_user() -> list[str]:
-    """Become ``nobody``; where nobody could not read the packages, root without its powers."""
+    """Become ``nobody``; if it cannot read the packages, stay root without capabilities."""
     guards = []
     if os.geteuid() == 0:
         files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
@@ -253,9 +253,8 @@ def _drop_user() -> list[str]:
             os.setresgid(_NOBODY, _NOBODY, _NOBODY)
             os.setresuid(_NOBODY, _NOBODY, _NOBODY)
             guards.append("user nobody")
-    libc = ctypes.CDLL(None, use_errno=True)
     header = (ctypes.c_uint32 * 2)(0x20080522, 0)  # _LINUX_CAPABILITY_VERSION_3, this thread
-    if libc.capset(header, (ctypes.c_uint32 * 6)()) == 0:
+    if _LIBC.capset(header, (ctypes.c_uint32 * 6)()) == 0:
         guards.append("no capabilities")
     return guards
 
@@ -321,7 +320,7 @@ _REFUSED_CALLS = {
     "sched_setaffinity": (203, 122), "sched_setattr": (314, 274), "sched_setparam": (142, 118),
     "sched_setscheduler": (144, 119), "setpriority": (141, 140),
 }  # fmt: skip
-# Told that there is none, callers go back to the older call, whose flags a filter can see.
+# Told that it does not exist, callers fall back to the older call, whose flags a filter can see.
 _MISSING_CALLS = {"openat2": (437, 437), "clone3": (435, 435)}
 _OPEN, _OPENAT, _CLONE = (2, None), (257, 56), (56, 220)
 _FCNTL, _SIGNALLING = (72, 25), (8, 10, 15)  # F_SETOWN, F_SETSIG, F_SETOWN_EX
@@ -380,10 +379,9 @@ def _filter_calls() -> bool:
     packed = b"".join(struct.pack("=HBBI", *step) for step in code)
     buffer = ctypes.create_string_buffer(packed, len(packed))
     program = _Program(len(code), ctypes.cast(buffer, ctypes.c_void_p))
-    libc = ctypes.CDLL(None, use_errno=True)
     mode, every_thread = 1, 1  # SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC
     call = _SECCOMP_CALL[column] or 0
-    return int(libc.syscall(call, mode, every_thread, ctypes.byref(program))) == 0
+    return int(_LIBC.syscall(call, mode, every_thread, ctypes.byref(program))) == 0
 
 
 # -- Python ------------------------------------------------------------------------------------
@@ -396,7 +394,7 @@ _REFUSED_EVENTS = (
     "os.chmod", "os.chown", "os.link", "os.mkdir", "os.remove", "os.rename", "os.rmdir",
     "os.symlink", "os.truncate", "shutil.",
 )  # fmt: skip
-"""Audit events, by their beginnings: processes, network, files."""
+"""Prefixes of audit events: processes, network, files."""
 
 
 def _watch(limits: Limits, refused: list[str]) -> None:
@@ -409,7 +407,7 @@ def _watch(limits: Limits, refused: list[str]) -> None:
             top = str(arguments[0]).partition(".")[0]
             if top in expected:
                 return
-            # An optional package that is not installed is asked for everywhere.
+            # Libraries probe for optional packages everywhere: one not installed is not reported.
             if importlib.machinery.PathFinder.find_spec(top) is not None:
                 refused.append(f"import of {arguments[0]!s:.100}")
             raise ModuleNotFoundError(f"import of {arguments[0]} is refused", name=top)

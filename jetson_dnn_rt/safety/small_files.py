@@ -20,7 +20,7 @@ def read_bytes(
 
     A FIFO, on which reading would wait for ever, is refused, and so is a device, which may have no
     end. `flags` are added to those of `os.open`. `check` gets the status of the open file and
-    raises where it is not to be read. OSError when the file is missing, unreadable, no regular
+    raises where it must not be read. OSError when the file is missing, unreadable, not a regular
     file, or larger than `limit`.
     """
     _check(os.stat(path), path, limit)  # first, as some devices act when they are opened
@@ -30,7 +30,7 @@ def read_bytes(
         size = _check(status, path, limit)
         check(status)
         data = file.read(size + 1)
-        if len(data) > size:  # it grows, or its system does not know its size
+        if len(data) > size:  # it grows, or its file system reports no size
             data += file.read(limit - size)
     if len(data) > limit:
         raise _too_large(path, limit)

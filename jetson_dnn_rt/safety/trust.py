@@ -1,4 +1,4 @@
-"""Whether a file that is run as code can be trusted, by the rule that ssh has for its keys.
+"""Trust checks of files that are run as code, by the rule that ssh has for its keys.
 
 Shared objects, engines, exported programs and tuning databases are code. They are loaded only
 from where nobody else can have put them: the file, and every folder on the way to it from ``/``,
@@ -32,15 +32,15 @@ class UntrustedError(ConfigurationError):
 
 
 class UntrustedPathError(PermissionError):
-    """The same as an `OSError`: ``filename`` is what, ``strerror`` says why."""
+    """The same as an `OSError`: ``filename`` is the untrusted path, ``strerror`` the reason."""
 
 
 def find_fault(status: os.stat_result, path: Path, *, above: bool = False) -> str:
     """Why an open file or folder is not trusted, with the fix; empty where it is.
 
-    `above` says that it is a folder above what matters. There a folder of root with the sticky bit
-    will do, such as ``/tmp``, which ssh refuses: everybody may add to it, but nobody may rename or
-    remove what belongs to somebody else, and what belongs to others is refused one level down.
+    `above` marks a folder above the one that matters. There a folder of root with the sticky bit
+    is accepted, such as ``/tmp``, which ssh refuses: everybody may add to it, but nobody may
+    rename or remove what belongs to others, and what belongs to others is refused one level down.
     """
     name = shlex.quote(os.fspath(path))
     recursive = "-R " if stat.S_ISDIR(status.st_mode) else ""
@@ -56,7 +56,7 @@ def find_fault(status: os.stat_result, path: Path, *, above: bool = False) -> st
 
 
 def check_open(fd: int, path: Path, *, above: bool = False) -> None:
-    """Raise UntrustedPathError when `find_fault` finds one in what is open."""
+    """Raise UntrustedPathError when `find_fault` finds one in an open file or folder."""
     fault = find_fault(os.fstat(fd), path, above=above)
     if fault:
         raise UntrustedPathError(errno.EACCES, fault, os.fspath(path))

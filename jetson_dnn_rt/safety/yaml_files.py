@@ -1,4 +1,4 @@
-"""YAML from untrusted files: bounds on what a few bytes can stand for."""
+"""YAML from untrusted files, with bounds on what a few bytes can expand to."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MAX_EXPANDED = 4_000_000
 """Characters of a document when each alias is written out."""
 
 MAX_DEPTH = 64
-"""Of lists and mappings in each other, aliases written out."""
+"""Depth of nested lists and mappings, aliases written out."""
 
 MAX_NUMBER = 1000
 """Characters of a number; a double has 309 digits before its point at most."""
@@ -37,7 +37,7 @@ class Loader(yaml.SafeLoader):
         return node
 
     def _weigh(self, node: yaml.Node, known: dict[int, tuple[int, int] | None]) -> tuple[int, int]:
-        """Characters and depth of what a node stands for; a node that aliases name is one node."""
+        """Characters and depth of a node, aliases written out; each node is weighed once."""
         if id(node) in known:
             weight = known[id(node)]
             if weight is None:
@@ -70,7 +70,7 @@ class Loader(yaml.SafeLoader):
         try:
             return super().construct_object(node, deep)
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-            # What PyYAML's constructors stumble over, such as the 31st of February.
+            # Values that PyYAML's constructors cannot make, such as the 31st of February.
             raise yaml.MarkedYAMLError(
                 problem=f"a value cannot be read: {error}", problem_mark=node.start_mark
             ) from error
@@ -95,7 +95,7 @@ for _kind in ("int", "float"):
 def parse(text: str) -> Any:
     """Read one document, as ``yaml.safe_load`` does.
 
-    YAMLError when it is no YAML, stands for too much, or has a value that its type cannot have.
+    YAMLError when it is not YAML, expands to too much, or has a value that its type cannot have.
     """
     return yaml.load(text, Loader)
 

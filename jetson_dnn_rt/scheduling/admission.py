@@ -1,4 +1,4 @@
-"""Questions about one job: its next variant; is it hopeless, admitted, a probe; is there room."""
+"""Decisions about one job: next variant, hopeless or admitted, probe, room on its device."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ RemainingTime = Callable[[str, int], int]
 """Maps a variant and a stage to the time from that stage to the end, in nanoseconds."""
 
 PROBE_INTERVAL = 30
-"""One frame in so many that the budget keeps out in a row runs as a probe; and all probes together
-take at most one part in so many of the workers' time while other jobs want it."""
+"""One frame in this many that the budget rejects in a row runs as a probe; and all probes together
+take at most one part in this many of the workers' time while other jobs want it."""
 
 
 def select(selector: Selector, state: TaskState, job: Job, now_ns: int) -> bool:
@@ -38,7 +38,7 @@ def select(selector: Selector, state: TaskState, job: Job, now_ns: int) -> bool:
 def shortest_ns(
     selector: Selector, state: TaskState, job: Job, stage: int, remaining_ns: RemainingTime
 ) -> int:
-    """Time left of a job from a stage on, in the fastest variant that it may yet choose."""
+    """Remaining time of a job from a stage on, in the fastest variant that it may still choose."""
     allowed = selector.allowed(state, job)
     if len(allowed) == 1:
         variant = allowed[0]
@@ -84,14 +84,14 @@ def predecessor_ns(state: TaskState, now_ns: int) -> int:
 
 
 class Probes:
-    """Lets probes through, one at a time.
+    """Admits probes, one at a time.
 
     Under overload it is the other tasks that keep a task out, not its budget: a probe will most
-    likely be late, and whatever it takes the others miss. With one probe per starving task every
+    likely be late, and the others miss the time it takes. With one probe per starving task every
     `PROBE_INTERVAL` frames, more and more tasks would in the end run nothing but probes. Hence,
     after a probe of 10 ms on one worker, the next one of any task comes 300 ms later at the
-    earliest. Where nothing but probes has started for so long nobody is hurt: the budgets of all
-    tasks may be wrong, and they probe without delay.
+    earliest. Where nothing but probes has started for that long no task is hurt: the budgets of
+    all tasks may be wrong, and they probe without delay.
     """
 
     def __init__(self) -> None:
@@ -101,7 +101,7 @@ class Probes:
         self._next_ns = 0
 
     def allow(self, job: Job, now_ns: int) -> bool:
-        """Whether a job of a task that was kept out for long may be a probe; then it is one."""
+        """Return whether a job of a task that was kept out for long may probe, and reserve it."""
         last = self._outstanding
         if last is not None and last.task != job.task:
             return False
@@ -111,12 +111,12 @@ class Probes:
         return True
 
     def begin(self, job: Job, now_ns: int) -> None:
-        """Take note of a job's start."""
+        """Record a job's start."""
         if job is not self._outstanding:
             self._other_ns = now_ns
 
     def end(self, job: Job, now_ns: int, workers: int) -> None:
-        """Take note of a probe's end; one that never started does not count."""
+        """Record a probe's end; one that never started does not count."""
         if job is self._outstanding:
             self._outstanding = None
         if job.start_ns is not None:
@@ -126,7 +126,7 @@ class Probes:
             self._last_ns = job.start_ns
 
     def _is_wanted(self) -> bool:
-        """Whether others than probes started shortly before the last probe, or after it."""
+        """Whether jobs other than probes started shortly before or after the last probe."""
         return self._other_ns is not None and self._other_ns > self._last_ns - self._pause_ns
 
 
@@ -140,7 +140,7 @@ class DeviceLimits:
         self._in_flight: Counter[str] = Counter()
 
     def room(self, state: TaskState, job: Job, held: Iterable[Job] = ()) -> int:
-        """How many more stages may start where the job's next one runs, less those of `held`."""
+        """Number of stages that may still start on the device of the job's next one."""
         run = state.runs[job.variant][job.next_stage]
         if run is None or run.device not in self._limits:
             return sys.maxsize
@@ -148,12 +148,12 @@ class DeviceLimits:
         return self._limits[run.device] - self._in_flight[run.device] - kept
 
     def keep_place(self, state: TaskState, job: Job) -> None:
-        """Note the device of a job that is about to be one of `held`."""
+        """Record the device of a job that is about to join `held`."""
         run = state.runs[job.variant][job.next_stage]
         job.device = "" if run is None else run.device
 
     def places(self, running: Iterable[Job], now_ns: int) -> dict[str, list[int]]:
-        """For each device with a limit, when each of its places is free, by the budgets."""
+        """For each device with a limit, the times when its places become free, by the budgets."""
         places: dict[str, list[int]] = {device: [] for device in self._limits}
         for job in running:
             if job.device in places:
@@ -163,8 +163,8 @@ class DeviceLimits:
         return places
 
     def take(self, state: TaskState, job: Job) -> None:
-        """Count the job's next stage, which starts."""
-        # Noted in the job, since the task may be replaced while the stage runs.
+        """Count the job's next stage, which is starting."""
+        # Stored in the job, since the task may be replaced while the stage runs.
         self.keep_place(state, job)
         self._in_flight[job.device] += 1
 

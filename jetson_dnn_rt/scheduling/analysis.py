@@ -1,7 +1,7 @@
-"""Is the task set schedulable? Utilisation and the EDF demand bound with blocking.
+"""Schedulability analysis: utilisation and the EDF demand bound with blocking.
 
-Costs are budgets (rounded up by being observed maxima of a quantile), deadlines are relative, all
-in nanoseconds; the arithmetic is exact.
+Costs are budgets (observed quantiles, so rounded up), deadlines are relative, all in nanoseconds;
+the arithmetic is exact.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ TEST_POINT_LIMIT = 200_000
 
 @dataclass(frozen=True, slots=True)
 class TaskDemand:
-    """A sporadic task as the analysis sees it."""
+    """A sporadic task in the analysis."""
 
     name: str
     cost_ns: int  # budget of a whole job
@@ -35,8 +35,8 @@ class Verdict:
     """Result of the analysis."""
 
     schedulable: bool | None
-    """None where the test is only sufficient and did not succeed, or gave up."""
-    utilization: float  # sum over the tasks; the machine has as much as it has workers
+    """None where a test that is only sufficient failed, or was given up."""
+    utilization: float  # sum over the tasks; capacity is the number of workers
     workers: int
     reason: str  # the deciding test, in words and figures
 
@@ -49,7 +49,7 @@ class Verdict:
 
 
 def analyse(tasks: Sequence[TaskDemand], workers: int = 1) -> Verdict:
-    """Say whether EDF with preemption at stage boundaries keeps every deadline.
+    """Test whether EDF with preemption at stage boundaries meets every deadline.
 
     For one worker the test is the processor demand criterion with blocking: for every absolute
     deadline t of the synchronous pattern, ``max{q_j : D_j > t} + sum dbf_i(t) <= t`` (Baruah,
@@ -113,7 +113,7 @@ def _test_demand(tasks: Sequence[TaskDemand], utilization: Fraction) -> tuple[bo
 
 
 def _horizon_ns(tasks: Sequence[TaskDemand], utilization: Fraction) -> int:
-    """Beyond this length the demand cannot exceed the interval any more.
+    """Interval length beyond which the demand cannot exceed the interval.
 
     The smaller of the linear bound (utilisation < 1) and the synchronous busy period.
     """

@@ -1,20 +1,20 @@
 """Batches: stages of several jobs that run at once.
 
-Tasks that run the same model on several cameras are a *batch group*. Where a job of one is about
-to run a stage that batches, jobs of the others at the same stage in the same variant may join it.
-The rules:
+Tasks that run the same model on several cameras are a *batch group*. When a job of one is about to
+run a stage that can be batched, jobs of the others at the same stage in the same variant may join
+it. The rules:
 
 * Only sizes that were measured are formed; the times of those that run are learnt.
 * A batch has to cost less than its members one by one, on the workers that are free for them, by
   their usual times.
-* Every deadline has to allow it, by the budgets: the members', and that of every other job that
-  would make it without a batch. What comes after the batch counts as run one by one: so at the
-  next stage there is again a plan without batches that keeps everything, and a batch is formed
-  there only if it keeps it too.
-* *Gathering*: a job that is there but has not come as far (its preprocessing waits) is brought
-  there first, while the leader waits, if a batch with it passes both tests. If its preprocessing
-  runs on another worker, the leader waits for that, at most until its budget is over; the worker
-  takes something else meanwhile. Nobody waits for frames that are not there.
+* It must keep every deadline, by the budgets: the members', and that of every other job that would
+make it without a batch. Stages after the batch count as run one by one: so at the next stage there
+is again a plan without batches that keeps every deadline, and a batch is formed there only if it
+keeps them too.
+* *Gathering*: a released job that is not at the stage yet (its preprocessing waits) is brought
+there first, while the leader waits, if a batch with it passes both tests. If its preprocessing
+runs on another worker, the leader waits for that, at most until its budget is over; the leader's
+worker does other work meanwhile. No job waits for frames that have not arrived.
 * Probes and jobs on spare time run alone.
 """
 
@@ -38,8 +38,8 @@ from jetson_dnn_rt.scheduling.task_state import BudgetEstimator, TaskState
 from jetson_dnn_rt.tasks import Admission
 
 REFUSALS = 256
-"""After so many refusals in a row a batch's budget restarts from its seeds: what was learnt in a
-bad moment would keep it out for ever."""
+"""After this many refusals in a row a batch's budget restarts from its seeds: otherwise times
+learnt in a bad moment would rule it out for ever."""
 
 Step = tuple[int, str]  # budget of a run, and its device
 
@@ -53,7 +53,7 @@ class BatchBudget:
     refusals: int = 0
 
     def refuse(self) -> None:
-        """Count a batch that was possible, and too slow."""
+        """Count a batch that was possible but too slow."""
         self.refusals += 1
         if self.refusals == REFUSALS:
             self.refusals = 0
@@ -66,10 +66,10 @@ class BatchGroup:
 
     name: str  # as in `TaskParameters.batch_group`
     budgets: dict[tuple[str, int], dict[int, BatchBudget]] = field(default_factory=dict)
-    """Times of the known batches at the reference clocks, by variant and stage, then by size; no
-    others are formed."""
+    """Times of the known batches at the reference clocks, by variant and stage, then by size; only
+    these are formed."""
     running: bool = False
-    """Whether a batch of the group runs: at most one does, since its runner has one set of
+    """Whether a batch of the group is running: at most one can, since its runner has one set of
     buffers."""
 
     def seed(
@@ -99,7 +99,7 @@ class BatchGroup:
 class Batcher:
     """Finds the batch for a job that is about to run; shares the engine's state.
 
-    `running` are the jobs whose stages run, one for each busy worker: of a batch its leader.
+    `running` are the jobs whose stages run, one for each busy worker: the leader of a batch.
     """
 
     def __init__(
@@ -116,12 +116,12 @@ class Batcher:
     def choose(
         self, group: BatchGroup, leader: Job, now_ns: int, selector: Selector, aside: Sequence[Job]
     ) -> tuple[Job, int | None]:
-        """Return what to run in place of an admitted job, next in order; and how long to wait.
+        """Return the job to run in place of an admitted job, next in order; and how long to wait.
 
-        The leader, with its `mates` set where it leads a batch; or one that becomes its mate then;
-        with a time, nothing: at most until then the leader waits for jobs that other workers
-        bring. No batch of its group runs. `aside` are the jobs that are ready too, and not in the
-        queue at the moment; neither is the leader.
+        The leader, with its `mates` set where it leads a batch; or a job that will become its
+        mate; or none, with a time: until then at most the leader waits for jobs on other workers.
+        No batch of its group runs. `aside` are jobs that are also ready but not in the queue at
+        the moment; neither is the leader.
         """
         stage, variant = leader.next_stage, leader.variant
         known = group.budgets.get((variant, stage))
@@ -152,7 +152,7 @@ class Batcher:
                 absent.append(job)
         coming = [job for job in self.running if self._comes(group, job, variant, stage, now_ns)]
         candidates = [leader, *present, *coming, *absent]
-        # The cheapest per frame first, of equals the largest.
+        # Cheapest per frame first; of equals the largest.
         sizes = sorted(
             (size for size in known if size <= len(candidates)),
             key=lambda size: (known[size].estimator.median_ns / size, -size),
@@ -161,7 +161,7 @@ class Batcher:
         for size in sizes:
             members, budget = candidates[:size], known[size]
             usual_ns = sum(self.tasks[job.task].usual_ns(variant, stage) for job in members)
-            # One by one they would share the workers that nobody else wants.
+            # One by one they would share the workers that no other job wants.
             side_by_side = max(1, min(size, free - (1 + len(waiting) + len(coming) - size)))
             median_ns = state.scaled_ns(budget.estimator.median_ns, variant, stage)
             if median_ns * side_by_side < usual_ns:
@@ -180,7 +180,7 @@ class Batcher:
         return leader, None
 
     def _comes(self, group: BatchGroup, job: Job, variant: str, stage: int, now_ns: int) -> bool:
-        """Whether the running stage of a job brings it to the stage, and is not late."""
+        """Whether a job's running stage leads to the stage, and is not late."""
         state = self.tasks[job.task]
         return (
             state.parameters.batch_group == group.name
@@ -218,7 +218,7 @@ class Demand:
 
     @property
     def budget_ns(self) -> int:
-        """Budget of all that is left."""
+        """Budget of the remaining steps."""
         return sum(time_ns for time_ns, _ in self.steps[self.done :])
 
     def fits(self, now_ns: int) -> bool:
@@ -226,13 +226,13 @@ class Demand:
         return now_ns + self.budget_ns <= self.job.absolute_deadline_ns
 
     def rank_now(self) -> Rank:
-        """Its rank; among equals one that has started goes first."""
+        """Its rank; among equals a started job goes first."""
         first, second, fresh, *others = self.rank
         return (first, second, fresh and not self.started, *others)  # type: ignore[return-value]
 
 
 class _Outlook:
-    """Which jobs make it, without a batch and with one, if every stage takes its budget."""
+    """Jobs that meet their deadlines with and without a batch, if every stage takes its budget."""
 
     def __init__(
         self, batcher: Batcher, selector: Selector, now_ns: int, ready: Iterable[Job]
@@ -257,10 +257,10 @@ class _Outlook:
         self._first_deadline_ns = min(job.absolute_deadline_ns for job in self._demands)
 
     def allows(self, members: Sequence[Job], stage: int, batch_ns: int) -> bool:
-        """Whether a batch at this stage keeps every deadline that is kept without it.
+        """Whether a batch at this stage meets every deadline that is met without it.
 
         The leader is the first member; those that are not at the stage yet are brought there
-        before. `batch_ns` is the budget of the batch.
+        first. `batch_ns` is the budget of the batch.
         """
         end_ns = self._now_ns
         for job in members:
@@ -269,7 +269,7 @@ class _Outlook:
                 end_ns = max(end_ns, job.due_ns)
             elif job.next_stage < stage:
                 end_ns += state.budget_ns(job.variant, job.next_stage)
-            # Until the batch starts each of them is judged as one that runs alone.
+            # Until the batch starts each of them is treated as running alone.
             batch_ns = max(batch_ns, state.budget_ns(job.variant, stage))
         end_ns += batch_ns
         if max(end_ns, *self._free) + self._total_ns <= self._first_deadline_ns:
@@ -295,12 +295,12 @@ class _Outlook:
         return Demand(job, rank, self._steps(state, job, stage), started, available_ns)
 
     def _steps(self, state: TaskState, job: Job, stage: int) -> tuple[Step, ...]:
-        """The runs from a stage on, in the fastest variant that the job may yet choose."""
+        """The runs from a stage on, in the fastest variant that the job may still choose."""
         if stage == len(state.parameters.stages):
             return ()
         remaining_ns = state.remaining_budget_ns
         if len(self._free) == 1:
-            # Only their sum counts there, and this is asked twice for each batch in sight.
+            # Only their sum counts there, and this is called twice for each possible batch.
             return ((shortest_ns(self._selector, state, job, stage, remaining_ns), ""),)
         allowed = [v for v in self._selector.allowed(state, job) if state.usable(v, stage)]
         variant = min(allowed or [job.variant], key=lambda name: remaining_ns(name, stage))
@@ -324,13 +324,13 @@ def jobs_in_time(
     demands: Collection[Demand],
     room: Mapping[str, Sequence[int]] | None = None,
 ) -> set[Job]:
-    """Return the jobs that meet their deadlines if all at hand run to their ends in order.
+    """Return the jobs that meet their deadlines if all of them run to completion in order.
 
     Whenever a worker is free it runs the next step of the first job that may run. A job whose
-    budget does not fit any more is given up, started or not.
+    budget no longer fits is dropped, started or not.
 
-    `free_ns` says when each worker is free, `room` for each device with a limit when each of its
-    places is.
+    `free_ns` is the time when each worker is free, `room` for each device with a limit the time
+    when each of its places is.
     """
     in_time = {d.job for d in demands if not d.steps and d.fits(d.available_ns)}
     left = [replace(demand) for demand in demands if demand.steps]
@@ -369,10 +369,10 @@ def jobs_in_time(
 
 
 def one_by_one(free_ns: int, demands: Iterable[Demand]) -> set[Job]:
-    """Like `jobs_in_time` on one worker, in whole jobs; but one that has started is not given up.
+    """Like `jobs_in_time` on one worker, in whole jobs; but started jobs are not dropped.
 
-    The jobs beside the leader that were brought to the batch have started: they count on it, and
-    are not given up for others.
+    The jobs besides the leader that were brought to the batch have started: they depend on it, and
+    are not dropped for others.
     """
     in_time = set()
     now_ns = free_ns

@@ -1,28 +1,28 @@
-"""The scheduling engine: a state machine that decides, and never waits, runs or reads a clock.
+"""The scheduling engine: a state machine that only decides; it never waits or reads a clock.
 
 Two drivers use it: the executor (threads, steady clock) and the simulator (virtual clock). They
-differ only in who supplies the time and the execution, so a rule that was simulated is the rule
-that runs.
+differ only in the source of time and execution, so a rule that was simulated is the rule that
+runs.
 
     release -> [admission] -> waiting -> ready -> next -> [admission] -> stage -> boundary -> ...
 
-The rules (DESIGN 4.2), with two figures for the work that a job still has before it, both from
-recent execution times: its *budget* (a high quantile) and its *usual time* (the median). Both are
-those of the fastest variant that the job may yet choose.
+The rules (DESIGN 4.2), with two figures for a job's remaining work, both from recent execution
+times: its *budget* (a high quantile) and its *usual time* (the median). Both are those of the
+fastest variant that the job may still choose.
 
-* Admission, asked at start: does the budget fit into the time to the deadline? Then the job is
+* Admission, tested at start: does the budget fit into the time to the deadline? Then the job is
   *admitted*, and stays so. If only the usual time fits, it runs on *spare* time: when no admitted
-  job wants the worker, which would otherwise idle. If not even that: ``skipped``, no cycle wasted.
-* The last question is asked at release already. There, the time until a worker or the task's own
-  previous job is done counts (blocking); work that merely waits does not, because it may be
-  skipped itself.
-* At each boundary the last question again, about the remaining stages: no: ``aborted``.
-* At each boundary, and at the start, a `Selector` says which variant runs the next stage.
+  job wants the worker, which would otherwise idle. If not even that fits: ``skipped``.
+* The usual time is also tested at release. There, the time until a worker or the task's own
+previous job is done counts (blocking); work that merely waits does not, because it may be skipped
+itself.
+* At each boundary it is tested again for the remaining stages; if it does not fit: ``aborted``.
+* At each boundary, and at the start, a `Selector` chooses the variant of the next stage.
 * One waiting job per task; the newest wins, the older one is ``superseded``. A task runs one job
   at a time.
-* A task that is kept out frame after frame would never learn that the machine got faster again.
+* A task that is rejected frame after frame would never learn that the machine is faster again.
   After `PROBE_INTERVAL` - 1 such frames in a row the next one runs as a *probe*, and the budgets
-  restart from its times. All together take a small share: see `Probes`.
+  restart from its times. All probes together take a small share: see `Probes`.
 * Stages of several tasks may run as one batch where every deadline allows it: see `batching`.
 """
 
@@ -59,19 +59,19 @@ from jetson_dnn_rt.tasks import (
 )
 
 KEPT_OUT = ("budget", "blocking")
-"""Reasons of skipped jobs that a smaller budget would have let run."""
+"""Reasons of skipped jobs that would have run with a smaller budget."""
 
 LOST = "failed: scheduling engine"  # reason of jobs that the engine itself raised at
 
 MAX_REASONS, OTHER_REASON = 32, "other"
-"""Reasons that are counted apart; further ones are counted together."""
+"""Maximum of reasons that are counted separately; further ones are counted together."""
 
 
 class Engine:
     """Releases, orders, admits, aborts and ends jobs.
 
-    Not thread-safe: the driver holds one lock around every call. Times passed in never go back.
-    `workers` stages may run at once, of them `max_inflight` (``{"cuda": 2}``) on a device; for
+    Not thread-safe: the driver holds one lock around every call. Times passed in never decrease.
+    `workers` stages may run at once, `max_inflight` (``{"cuda": 2}``) of them on a device; for
     `discipline` see `ReadyQueue`.
     """
 
@@ -86,21 +86,21 @@ class Engine:
         self.workers = workers
         self.tasks: dict[str, TaskState] = {}
         self.groups: dict[str, BatchGroup] = {}
-        """Batch groups, each as long as one of its tasks is there."""
+        """Batch groups that have at least one task."""
         self.forms_batches = False
-        """Whether any group has a batch budget: while none does, nobody looks for one."""
+        """Whether any group has a batch budget; if none has, the search for batches is skipped."""
         self.cohort_slowdown: Mapping[int, float] = {}
-        """Measured slow-down of stages with 1, 2, ... of them side by side: budgets that are
-        seeded from runs alone are stretched by that of the largest cohort."""
+        """Measured slow-down of stages with 1, 2, ... of them concurrent: budgets seeded from runs
+        alone on the machine are stretched by that of the largest cohort."""
         self.ask_again_ns: int | None = None
-        """After a call of `next`: call it again then, since a job waits for a mate until then."""
+        """Time to call `next` again, since a job waits for a mate until then; set by `next`."""
         self._guard: GuardedSelector | None = None
         self._selector: Selector = StaticSelector()
         self._given: Selector = self._selector
         self._queue = ReadyQueue(discipline)
         self._spare = SpareQueue()
         self._running: dict[Job, None] = {}
-        """Jobs whose stages run, one for each busy worker: of a batch its leader."""
+        """Jobs whose stages run, one for each busy worker: the leader of a batch."""
         self._devices = DeviceLimits(max_inflight or {})
         self._has_limits = bool(max_inflight)
         self._batcher = Batcher(self.tasks, self._queue, self._running, self._devices, workers)
@@ -111,7 +111,7 @@ class Engine:
 
     @property
     def selector(self) -> Selector:
-        """Chooses variants; may be exchanged at any time. One that raises twice is replaced."""
+        """Chooses variants; may be replaced at any time. One that raises twice is replaced."""
         return self._given
 
     @selector.setter
@@ -134,7 +134,7 @@ class Engine:
     ) -> TaskState:
         """Add a task; its budgets are empty, hence optimistic, until observed or seeded.
 
-        `spans` has for each variant its runs, or how many stages each does; by default one each.
+        `spans` has the runs of each variant, or the number of stages of each; by default one each.
         """
         if parameters.name in self.tasks:
             raise ValueError(f"task {parameters.name!r} is there already")
@@ -155,7 +155,7 @@ class Engine:
         return state
 
     def remove_task(self, task: str) -> None:
-        """Forget a task; it must be idle (see `flush`)."""
+        """Remove a task, which must be idle (see `flush`)."""
         if not self.is_idle(task):
             raise ValueError(f"task {task!r} still has jobs: flush it first")
         group = self.tasks.pop(task).parameters.batch_group
@@ -169,7 +169,7 @@ class Engine:
         return state.waiting is None and state.in_flight is None
 
     def seed_budgets(self, task: str, variant: str, times_ns: list[tuple[int, ...]]) -> None:
-        """Start the budgets of a variant from warm-up runs, one tuple of stage times a run."""
+        """Start the budgets of a variant from warm-up runs, one tuple of stage times per run."""
         state = self.tasks[task]
         slowdown = self._cohort_slowdown()
         entries = [stage for stage, span in enumerate(state.spans[variant]) if span]
@@ -181,8 +181,8 @@ class Engine:
     ) -> None:
         """Start the budget of a batch of `size` >= 2 frames: from now on it may be formed.
 
-        `task` is any of the group's: the budget holds for all of them. `stage` is the one that the
-        run begins with, `times_ns` are execution times of such batches, alone on the machine.
+        `task` is any of the group's: the budget applies to all of them. `stage` is the one that
+        the run begins with, `times_ns` are execution times of such batches, alone on the machine.
         """
         state = self.tasks[task]
         parameters = state.parameters
@@ -197,7 +197,7 @@ class Engine:
         self._update_forms_batches()
 
     def forget_batches(self, group: str) -> None:
-        """Form no batch of a group until they are seeded again; one that runs continues."""
+        """Form no batches of a group until seeded again; a running one continues."""
         self.groups[group].budgets.clear()
         self._update_forms_batches()
 
@@ -257,11 +257,11 @@ class Engine:
         return bool(self._queue.entries or self._spare.entries)
 
     def next(self, now_ns: int) -> Job | None:
-        """Return the job whose stage `next_stage` a free worker shall run, with its `mates`.
+        """Return the job whose stage `next_stage` a free worker should run, with its `mates`.
 
-        None when nothing is ready that may run, or every worker is busy. Jobs that cannot make
-        their deadline any more end here. One on spare time is returned only when no admitted one
-        is ready; one whose device is full stays, or waits for a mate: see `ask_again_ns`.
+        None when no ready job may run, or every worker is busy. Jobs that can no longer make their
+        deadline end here. A job on spare time is returned only when no admitted one is ready; a
+        job whose device is full stays, or waits for a mate: see `ask_again_ns`.
         """
         self.ask_again_ns = None
         if len(self._running) == self.workers or not (self._queue.entries or self._spare.entries):
@@ -292,7 +292,7 @@ class Engine:
                         break
                     self._hold(job, now_ns)
                     passed_over.append(job)
-                    # Else another one would be on its device when its mates have come.
+                    # Else another job would be on its device when its mates arrive.
                     devices.keep_place(state, job)
                     held.append(job)
                 elif put_aside:
@@ -311,7 +311,7 @@ class Engine:
             if job is not None:
                 self._start(job, now_ns)
         except Exception:
-            # Only the job at hand is lost.
+            # Only the current job is lost.
             for other in (*passed_over, *on_spare_time):
                 if other is not job and not (other.queued or other.running):
                     self._put_back(other)
@@ -321,8 +321,8 @@ class Engine:
     def boundary(self, job: Job, now_ns: int, start_ns: int, end_ns: int) -> None:
         """Account for a stage that is done, then end the job or make its next stage ready.
 
-        The same for each of the job's mates. Nothing happens for jobs that ended while their stage
-        ran (the watchdog gave it up). `job` is as returned by `next`; the stage began and ended at
+        The same for each of the job's mates. Jobs that ended while their stage ran (failed by the
+        watchdog) are ignored. `job` is as returned by `next`; the stage began and ended at
         `start_ns` and `end_ns`, measured around it, both <= `now_ns`.
         """
         if job.ended:
@@ -373,11 +373,11 @@ class Engine:
     ) -> str:
         """End the job of a stage that raised or hangs as ``failed``, and that job only.
 
-        Of a batch (`job` is its leader) every member fails. The batch is to blame then, and not
-        the variant: it is not formed until it is seeded again. `reason` is any text, for
-        the record; the failure is counted as the stage and `kind` (``RuntimeError``, ``hangs``),
-        without a kind as its reason. Returns the variant that is withdrawn with this failure, or
-        an empty string; see `TaskState.blame`.
+        In a batch (`job` is its leader) every member fails. The batch is blamed then, not the
+        variant: it is not formed until it is seeded again. `reason` is any text, for the record;
+        the failure is counted as the stage and `kind` (``RuntimeError``, ``hangs``), without a
+        kind as its reason. Returns the variant that is withdrawn with this failure, or an empty
+        string; see `TaskState.blame`.
         """
         if job.ended:
             return ""
@@ -400,7 +400,7 @@ class Engine:
         return state.blame(job.variant, reason)
 
     def flush(self, task: str, now_ns: int, reason: str) -> None:
-        """End the task's jobs: those that wait now, a running one at its next boundary."""
+        """End the task's jobs: waiting ones now, a running one at its next boundary."""
         state = self.tasks[task]
         if state.waiting is not None:
             self._end(state.waiting, now_ns, Outcome.SKIPPED, reason)
@@ -418,9 +418,9 @@ class Engine:
     def recover(self, running: Collection[Job], now_ns: int) -> None:
         """Make the state consistent again after a call that raised.
 
-        Jobs that the call had in its hands and did not put anywhere end as ``failed``, so that
-        every frame still ends in exactly one outcome; all others stay as they are. `running` are
-        the jobs whose stages the driver really runs: of a batch its leader.
+        Jobs that the call was handling and did not store anywhere end as ``failed``, so that every
+        frame still ends in exactly one outcome; all others stay as they are. `running` are the
+        jobs whose stages the driver really runs: the leader of a batch.
         """
         self._saturated_ns, self._saturated_since = self._saturated_at(now_ns), None
         self._running.clear()
@@ -440,15 +440,15 @@ class Engine:
                 if head in at_work or (head.queued and not head.ended):
                     break
                 if not head.ended and not head.place and head.start_ns is None:
-                    self._make_ready(head, now_ns)  # its predecessor is gone
+                    self._make_ready(head, now_ns)  # its predecessor has ended
                     break
                 self._lose(state, head, now_ns)
 
     def _lose(self, state: TaskState, job: Job, now_ns: int) -> None:
-        """End a job that the engine raised at, whatever else raises."""
+        """End a job at which the engine raised, even if more exceptions follow."""
         job.running, job.mates = False, ()
         if not job.ended:
-            with contextlib.suppress(Exception):  # the driver has the first exception
+            with contextlib.suppress(Exception):  # the driver gets the first exception
                 self._end(job, now_ns, Outcome.FAILED, LOST)
         if not job.ended:
             self._close(state, job, now_ns, Outcome.FAILED, LOST, "")
@@ -495,9 +495,9 @@ class Engine:
         return False
 
     def _form_batch(self, job: Job, aside: Sequence[Job], now_ns: int) -> Job | None:
-        """Return what to run where this job is next: it with its mates, or one that they wait for.
+        """Return the job to run where this one is next: itself with its mates, or a future mate.
 
-        None where it waits for one that another worker brings.
+        None where it waits for a mate on another worker.
         """
         group = self.groups.get(self.tasks[job.task].parameters.batch_group)
         if group is None or group.running or job.admission is Admission.PROBE:
@@ -516,7 +516,7 @@ class Engine:
     # -- state ---------------------------------------------------------------------------------
 
     def _start(self, job: Job, now_ns: int) -> None:
-        """Start a stage, with those of the job's mates."""
+        """Start a stage, together with those of the job's mates."""
         state = self.tasks[job.task]
         variant, stage = job.variant, job.next_stage
         usual_end_ns = now_ns + state.usual_ns(variant, stage)
@@ -562,7 +562,7 @@ class Engine:
         self._queue.push(job, state.parameters, state.misses_in_a_row)
 
     def _put_aside(self, state: TaskState, job: Job) -> None:
-        """Keep a job for spare time."""
+        """Queue a job for spare time."""
         usual_ns = shortest_ns(
             self._selector, state, job, job.next_stage, state.remaining_usual_ns
         )
@@ -585,7 +585,7 @@ class Engine:
         return None
 
     def _hold(self, job: Job, now_ns: int) -> None:
-        """Let a job wait for its device from now on, not for a worker: there is one for it."""
+        """Let a job wait for its device from now on, since a worker is available."""
         if job.held_ns is None:
             job.waiting_ns += self._saturated_at(now_ns) - job.saturated_at_ready_ns
             job.held_ns = now_ns
@@ -639,8 +639,8 @@ class Engine:
     def _close(
         self, state: TaskState, job: Job, now_ns: int, outcome: Outcome, reason: str, kind: str
     ) -> Ending:
-        """Do the part of an end that counts the job: all of it, or nothing."""
-        # Of the variant that the frame began with: one that is faster shows as being ahead.
+        """Count an ended job, completely or not at all."""
+        # Of the variant that the frame began with: a faster one shows as being ahead.
         profile_ns = state.medians_ns(job.path[0][0]) if job.path else ()
         ending = Ending(job, outcome, reason, now_ns, profile_ns)
         job.ended = True

@@ -1,4 +1,4 @@
-"""A job inside the engine, one frame on its way through one task, how it ended, and its LAG.
+"""A job in the engine (one frame of one task), its ending, and its LAG.
 
 Sub-deadlines and LAG are those of NeuOS (Bateni & Liu, USENIX ATC 2020, section 4.2).
 """
@@ -17,7 +17,7 @@ class Job:
     """Mutable state of one frame in one task; owned by the engine, read by the executor.
 
     A job is *ready* when it only needs a free worker, and *in flight* from its first stage to its
-    end. Before the start, `admission` is PROBE for a job that is to be one, else NONE.
+    end. Before the start, `admission` is PROBE for a future probe, else NONE.
     """
 
     task: str
@@ -36,7 +36,7 @@ class Job:
     ready_ns: int = 0
     waiting_ns: int = 0
     saturated_at_ready_ns: int = 0
-    held_ns: int | None = None  # since when it waits for its device, not for a worker
+    held_ns: int | None = None  # time since which it waits for its device, not for a worker
     queued: bool = False
     place: int = 0  # number of its last arrival in the ready queue
     usual_end_ns: int = 0  # expected end of the running stage, by its usual time
@@ -55,7 +55,7 @@ class Job:
 
 @dataclass(slots=True, eq=False)
 class Ending:
-    """Everything that the record of an ended job is made from.
+    """Data of an ended job, from which its record is made.
 
     Jobs end under the driver's lock, many at once under overload, and a record with its LAG takes
     as long as all other decisions of a boundary together. So the reader makes it later, from state
@@ -71,7 +71,7 @@ class Ending:
 
     @property
     def work(self) -> Work:
-        """The data that the job's stages handed on."""
+        """The data that the job's stages passed on."""
         return self.job.work
 
     def make_record(self) -> JobRecord:
@@ -90,7 +90,7 @@ class Ending:
             absolute_deadline_ns=job.absolute_deadline_ns,
             waiting_ns=job.waiting_ns,
             lag_ns=self._lag_ns(),
-            # A probe that was superseded did not start.
+            # A superseded probe did not start.
             admission=Admission.NONE if job.start_ns is None else job.admission,
             stages=tuple(job.stages),
             copied_bytes=job.work.copied_bytes,

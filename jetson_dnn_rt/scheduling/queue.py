@@ -16,11 +16,11 @@ class ReadyQueue:
     """Ready jobs in the order of a discipline.
 
     ``edf``: earliest absolute deadline first. Among equal deadlines (two tasks on one camera) a
-    job that has started continues, since preempting it would help nobody; then the task with the
+    job that has started continues, since preempting it would gain nothing; then the task with the
     most misses in a row, so that none starves where not all fit; then the task's precedence.
-    ``priority``: highest priority of the task first, among equals as ``edf``.
-    ``fifo``: in the order in which stages became ready (the queue of the Tucker paper).
-    The last tie-break is the order of arrival (simpy's heap key).
+    ``priority``: highest priority of the task first, among equals as ``edf``. ``fifo``: in the
+    order in which stages became ready (the queue of the Tucker paper). The last tie-break is the
+    order of arrival (simpy's heap key).
     """
 
     def __init__(self, discipline: str = "edf") -> None:
@@ -28,7 +28,7 @@ class ReadyQueue:
             raise ValueError(f"discipline must be one of {list(DISCIPLINES)}: {discipline!r}")
         self.discipline = discipline
         self.entries: list[tuple[Rank, int, Job]] = []
-        """A heap; jobs that ended or were taken stay in it until they reach the top."""
+        """A heap; jobs that ended or were removed stay in it until they reach the top."""
         self._count = 0
 
     def rank(
@@ -54,14 +54,14 @@ class ReadyQueue:
         self.put_back(job, parameters, misses_in_a_row)
 
     def put_back(self, job: Job, parameters: TaskParameters, misses_in_a_row: int) -> None:
-        """Return a job that was popped and did not run to its old place among equals."""
+        """Put a popped job that did not run back to its old place among equals."""
         started = job.start_ns is not None
         rank = self.rank(job, parameters, misses_in_a_row, job.ready_ns, started=started)
         job.queued = True
         heapq.heappush(self.entries, (rank, job.place, job))
 
     def pop(self) -> Job | None:
-        """Take the first job that has not ended meanwhile; None when there is none."""
+        """Remove and return the first job that has not ended; None when there is none."""
         return _pop(self.entries)
 
     def waiting(self) -> list[Job]:
@@ -72,10 +72,11 @@ class ReadyQueue:
 class SpareQueue:
     """Jobs on spare time, put aside until they are wanted or hopeless.
 
-    Under overload nearly every task may have one. Asking each of them at every boundary whether it
-    is admitted by now would make a boundary cost more with every task; here it costs the
-    logarithm. While a job waits its budget does not come to fit, as a rule: time only passes. One
-    whose budget shrinks meanwhile is still found when no admitted job is ready, or at its limit.
+    Under overload nearly every task may have one. Testing at every boundary whether each of them
+    is admitted by now would make the cost of a boundary grow with the number of tasks; here it
+    grows with the logarithm. A waiting job's budget usually does not start to fit, since time only
+    passes. One whose budget shrinks meanwhile is still found when no admitted job is ready, or at
+    its limit.
     """
 
     def __init__(self) -> None:
@@ -83,7 +84,7 @@ class SpareQueue:
         self._by_limit: list[tuple[int, int, Job]] = []
 
     def push(self, job: Job, rank: Rank, limit_ns: int) -> None:
-        """Put aside a job from the ready queue; after `limit_ns` it is hopeless as known now."""
+        """Add a job from the ready queue; by current estimates it is hopeless after `limit_ns`."""
         job.queued = True
         while self.entries and not _is_valid(self.entries[0]):
             heapq.heappop(self.entries)
@@ -91,11 +92,11 @@ class SpareQueue:
         heapq.heappush(self._by_limit, (limit_ns, job.place, job))
 
     def pop(self) -> Job | None:
-        """Take the first one in the order of the discipline; None when there is none."""
+        """Remove and return the first in the order of the discipline; None when empty."""
         return _pop(self.entries)
 
     def pop_overdue(self, now_ns: int) -> Job | None:
-        """Take one whose limit has passed; None when there is none."""
+        """Remove and return one whose limit has passed; None when there is none."""
         while self._by_limit and self._by_limit[0][0] < now_ns:
             entry = heapq.heappop(self._by_limit)
             if _is_valid(entry):
@@ -114,6 +115,6 @@ def _pop(heap: list[tuple[Rank, int, Job]]) -> Job | None:
 
 
 def _is_valid(entry: tuple[object, int, Job]) -> bool:
-    """Whether a heap entry still stands for its job."""
+    """Whether a heap entry is still valid for its job."""
     _, place, job = entry
     return job.queued and place == job.place and not job.ended

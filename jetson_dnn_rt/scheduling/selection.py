@@ -1,4 +1,4 @@
-"""Selectors: which variant runs the next stage, asked by the engine at every boundary."""
+"""Selectors choose the variant of the next stage; the engine calls them at every boundary."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ logger = logging.getLogger(__name__)
 P = ParamSpec("P")
 T = TypeVar("T")
 
-FAILURES = 2  # a selector that raised so often is replaced
+FAILURES = 2  # a selector that raised this often is replaced
 
 
 class Selector(Protocol):
-    """Chooses variants, and is told what happens to the jobs; quick, under the driver's lock.
+    """Chooses variants, notified of job events; must be quick, under the driver's lock.
 
-    A variant that is withdrawn, or that cannot be entered at this stage, is not run whatever is
+    A variant that is withdrawn, or that cannot be entered at this stage, is not run even if
     chosen; see `TaskState.usable`.
     """
 
@@ -30,7 +30,7 @@ class Selector(Protocol):
         """Return the variant for the stage ``job.next_stage``."""
 
     def allowed(self, state: TaskState, job: Job) -> Sequence[str]:
-        """Return the variants that may yet be chosen for the rest of the job.
+        """Return the variants that may still be chosen for the rest of the job.
 
         A job is hopeless only when none of them would finish in time.
         """
@@ -42,14 +42,14 @@ class Selector(Protocol):
         """A stage of a job starts, in ``job.variant``."""
 
     def passed(self, state: TaskState, job: Job, now_ns: int) -> None:
-        """A stage of a job is done, the last of ``job.stages``; called before `ended`."""
+        """A stage of a job has finished, the last of ``job.stages``; called before `ended`."""
 
     def ended(self, state: TaskState, job: Job, outcome: Outcome, now_ns: int) -> None:
         """A job ended, perhaps without having been admitted."""
 
 
 class StaticSelector:
-    """The task's variant for the whole frame; base of selectors that ignore what happens."""
+    """The task's variant for the whole frame; base of selectors that ignore job events."""
 
     def choose(self, state: TaskState, job: Job, now_ns: int) -> str:
         """Return the task's variant at the job's start, afterwards the job's own."""
@@ -69,16 +69,16 @@ class StaticSelector:
 
 
 class GuardedSelector:
-    """Asks a selector, and a `StaticSelector` where it raises; for good after `FAILURES` times.
+    """Uses a selector, or a `StaticSelector` where it raises; permanently after `FAILURES` times.
 
-    A failing selector must not break the engine, which asks it in the middle of its calls.
+    A failing selector must not break the engine, which calls it in the middle of its own calls.
     """
 
     def __init__(self, selector: Selector) -> None:
         self._name = type(selector).__name__
         self._static = StaticSelector()
         self._failures = 0
-        self.failure = ""  # why the selector was replaced; empty as long as it is asked
+        self.failure = ""  # why the selector was replaced; empty while it is in use
         self._bind(selector)
 
     def _bind(self, selector: Selector) -> None:

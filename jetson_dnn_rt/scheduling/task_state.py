@@ -14,14 +14,14 @@ from jetson_dnn_rt.tasks import Outcome, TaskParameters
 
 WINDOW = 256  # execution times that a budget is computed from
 
-WITHDRAW_AFTER = 2  # jobs in a row that a variant may fail before it is withdrawn
+WITHDRAW_AFTER = 2  # failed jobs in a row after which a variant is withdrawn
 
-TEXT_LENGTH = 500  # characters that are kept of an error's text
+TEXT_LENGTH = 500  # maximum length of a stored error text
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of a variant: as many of the task's stages as its back end does at once."""
+    """One run of a variant: the task's stages that its back end runs at once."""
 
     span: int = 1  # number of stages
     device: str = "cpu"  # ``cpu``, ``cuda``, ... See ``max_inflight`` of the engine
@@ -32,8 +32,8 @@ class Run:
 class BudgetEstimator:
     """Quantile of the last `window` execution times of one stage in one variant.
 
-    A window, because machines throttle, warm up and get other neighbours; a quantile and not the
-    mean, because a budget that half of the frames overrun keeps no deadline. The budget is the
+    A window, because machines throttle and warm up, and co-runners change; a quantile and not the
+    mean, because a budget that half of the frames overrun meets no deadline. The budget is the
     smallest observed time that covers the share `quantile`, in (0, 1]. Kept sorted: an observation
     costs about a microsecond, reading nothing.
     """
@@ -48,7 +48,7 @@ class BudgetEstimator:
         self.median_ns = 0
 
     def observe(self, execution_time_ns: int) -> None:
-        """Take one more execution time; the oldest goes when the window is full."""
+        """Add an execution time; the oldest is dropped when the window is full."""
         recent, ordered = self._recent, self._sorted
         if len(recent) == recent.maxlen:
             del ordered[bisect_left(ordered, recent[0])]
@@ -59,7 +59,7 @@ class BudgetEstimator:
         self.median_ns = ordered[(count - 1) // 2]
 
     def reset(self, execution_times_ns: Iterable[int]) -> None:
-        """Forget everything but these: what was seen before no longer describes the machine."""
+        """Replace all times by these: earlier ones no longer describe the machine."""
         self._recent.clear()
         self._sorted.clear()
         self.budget_ns = self.median_ns = 0
@@ -69,7 +69,7 @@ class BudgetEstimator:
 
 @dataclass(slots=True, eq=False)
 class TaskState:
-    """State of a task in the engine; others read it, under the driver's lock."""
+    """State of a task in the engine; read by others under the driver's lock."""
 
     parameters: TaskParameters
     budgets: dict[str, list[BudgetEstimator]] = field(default_factory=dict)
@@ -80,27 +80,27 @@ class TaskState:
     """The runs behind `spans`; None where that is 0."""
     time_scales: Mapping[str, Sequence[float]] | None = None
     """Time of each stage at the present clocks relative to the reference clocks, by variant;
-    budgets are kept at the reference clocks, so that they hold through a change. None: the clocks
-    do not change, or their effect is unknown."""
+    budgets refer to the reference clocks, so that they stay valid through a change. None: the
+    clocks do not change, or their effect is unknown."""
     fastest_scales: Mapping[str, Sequence[float]] | None = None
-    """The same at the fastest clocks there are: no frame is given up that could make it there. The
-    milliseconds that a change takes are left out: it may be under way already, and the work goes
-    on meanwhile. None: only the present clocks."""
+    """The same at the fastest available clocks: no frame that could make it there is aborted. The
+    milliseconds that a change takes are ignored: it may be under way already, and work continues
+    meanwhile. None: only the present clocks."""
     _rest: dict[str, tuple[list[int], list[int]]] = field(default_factory=dict)
     """Budgets, and usual times, from each stage to the last: sums that would be computed several
     times at every boundary."""
     waiting: Job | None = None
     in_flight: Job | None = None
     misses_in_a_row: int = 0
-    suspended: str = ""  # why whatever is released is skipped; empty = it is not
-    kept_out: int = 0  # frames in a row that a smaller budget would have let run
+    suspended: str = ""  # why every released frame is skipped; empty = none is
+    kept_out: int = 0  # frames in a row that would have run with a smaller budget
     failures: Counter[str] = field(default_factory=Counter)
     withdrawn: dict[str, str] = field(default_factory=dict)
-    """Variants that failed or are gone, with the reason."""
+    """Withdrawn variants, with the reason."""
     released: int = 0
     outcomes: Counter[Outcome] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
-    """Reasons of ended jobs, a bounded number of kinds."""
+    """Counts of ended jobs by reason, with a bounded number of kinds."""
     last_failure: str = ""
 
     def usable(self, variant: str, stage: int) -> bool:
@@ -117,7 +117,7 @@ class TaskState:
         return run is not None and run.batches
 
     def set_variant(self, variant: str) -> None:
-        """Choose the variant of later jobs; ValueError when it is unknown or was withdrawn."""
+        """Set the variant of later jobs; ValueError when it is unknown or was withdrawn."""
         if variant in self.withdrawn:
             raise ValueError(
                 f"variant {variant!r} of task {self.parameters.name!r} was withdrawn: "
@@ -136,9 +136,9 @@ class TaskState:
     # -- variants ------------------------------------------------------------------------------
 
     def set_spans(self, variant: str, spans: Sequence[int | Run] | None) -> None:
-        """Set the runs of a variant, or how many stages each does; its budgets start empty.
+        """Set the runs of a variant, or the number of stages of each; its budgets start empty.
 
-        ValueError when the runs do not do every stage once.
+        ValueError when the runs do not cover every stage once.
         """
         count = len(self.parameters.stages)
         runs = _complete((1,) * count if spans is None else spans)
@@ -169,10 +169,10 @@ class TaskState:
             self.parameters = replace(self.parameters, variants=variants)
 
     def replace_variants(self, spans: Mapping[str, Sequence[int | Run]]) -> None:
-        """Take over variants that were all rebuilt, with the runs of each.
+        """Replace all variants by rebuilt ones, with the runs of each.
 
-        A variant that is missing is withdrawn; one whose runs differ from before has to learn its
-        budgets again.
+        A variant that is missing is withdrawn; one whose runs changed must learn its budgets
+        again.
         """
         for variant in self.parameters.variants:
             if variant not in spans:
@@ -191,8 +191,8 @@ class TaskState:
     def blame(self, variant: str, reason: str) -> str:
         """Count a failed job against a variant; after `WITHDRAW_AFTER` in a row withdraw it.
 
-        Returns the variant if it is withdrawn by this, else an empty string. The last one of a
-        task is never withdrawn: it is all the task has.
+        Returns the variant if this withdraws it, else an empty string. The last variant of a task
+        is never withdrawn.
         """
         self.failures[variant] += 1
         if self.failures[variant] < WITHDRAW_AFTER or variant in self.withdrawn:
@@ -217,14 +217,14 @@ class TaskState:
         self._update_rest(variant, stage, budget_ns, median_ns)
 
     def seed(self, variant: str, stage: int, execution_times_ns: Iterable[int]) -> None:
-        """Restart a stage's budget from these times; without any it knows nothing again."""
+        """Restart a stage's budget from these times; without any it is empty."""
         estimator = self.budgets[variant][stage]
         budget_ns, median_ns = estimator.budget_ns, estimator.median_ns
         estimator.reset(execution_times_ns)
         self._update_rest(variant, stage, budget_ns, median_ns)
 
     def _update_rest(self, variant: str, stage: int, budget_ns: int, median_ns: int) -> None:
-        """Bring the sums up to date after a stage's figures changed from these."""
+        """Update the sums after a stage's figures changed from these."""
         estimator = self.budgets[variant][stage]
         budgets_ns, medians_ns = self._rest[variant]
         if change_ns := estimator.budget_ns - budget_ns:
@@ -259,7 +259,7 @@ class TaskState:
         return time_ns if scale == 1.0 else ceil(time_ns / scale)
 
     def remaining_budget_ns(self, variant: str, stage: int = 0) -> int:
-        """Budgets of the stages from `stage` to the last, at the best clocks there are."""
+        """Budgets of the stages from `stage` to the last, at the fastest available clocks."""
         scales = self.fastest_scales or self.time_scales
         if not scales or variant not in scales:
             return self._rest[variant][0][stage]
@@ -267,7 +267,7 @@ class TaskState:
         return _scaled_sum_ns(times_ns, scales[variant][stage:])
 
     def remaining_usual_ns(self, variant: str, stage: int = 0) -> int:
-        """Median times of the stages from `stage` to the last, at the best clocks there are."""
+        """Median times of the stages from `stage` to the last, at the fastest available clocks."""
         scales = self.fastest_scales or self.time_scales
         if not scales or variant not in scales:
             return self._rest[variant][1][stage]

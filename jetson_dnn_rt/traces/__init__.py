@@ -1,1 +1,1 @@
-"""Job traces and the statistics that are kept while running."""
+"""Job traces and statistics computed while running."""

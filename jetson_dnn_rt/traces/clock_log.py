@@ -1,4 +1,4 @@
-"""Log of clock configurations: filled by whoever sets the clocks, queried by trace writers."""
+"""Log of clock configurations: filled by the code that sets clocks, queried by trace writers."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from bisect import bisect_right
 from operator import itemgetter
 
 ENTRIES = 4096
-"""Changes that are remembered. Clocks change once a frame at most: two minutes of it at 30 Hz,
-and a trace asks for what is a second old."""
+"""Number of changes kept. Clocks change at most once per frame: this is two minutes at 30 Hz, and
+a trace queries entries that are about a second old."""
 
 _BEGINNING = -(1 << 63)
 _time_of = itemgetter(0)
@@ -16,7 +16,7 @@ _time_of = itemgetter(0)
 class ClockLog:
     """Times and clock configurations, in fixed memory: the last `entries` changes at least.
 
-    One thread appends, any may query. `configuration` holds from the beginning; empty = unknown.
+    One thread appends, any may query. `configuration` applies from the beginning; empty = unknown.
     """
 
     def __init__(self, configuration: str = "", entries: int = ENTRIES) -> None:
@@ -26,15 +26,15 @@ class ClockLog:
         self._entries = [(_BEGINNING, configuration)]
 
     def append(self, time_ns: int, configuration: str) -> None:
-        """Note a configuration, as read back, and the steady time when it takes effect.
+        """Append a configuration, as read back, and the steady time when it takes effect.
 
-        A change that overtakes the one before counts from that one's time.
+        A change earlier than the previous one counts from that one's time.
         """
         last_ns, last = self._entries[-1]
         if configuration == last:
             return
         if len(self._entries) >= self._most:
-            # A new list, so that readers of the old one are not disturbed.
+            # A new list, so that readers of the old one are not affected.
             self._entries = self._entries[self._most // 2 :]
         self._entries.append((max(time_ns, last_ns), configuration))
 

@@ -1,15 +1,15 @@
-"""Do execution times still match their profile? A CUSUM chart over exceedances of its p99.
+"""Detects drift of execution times from their profile: a CUSUM chart of p99 exceedances.
 
-Of independent times that are distributed as profiled one in a hundred exceeds the p99. The chart
+Of independent times with the profiled distribution, one in a hundred exceeds the p99. The chart
 (Page 1954; for proportions Reynolds & Stoumbos, "A CUSUM Chart for Monitoring a Proportion When
 Inspecting Continuously", Journal of Quality Technology 31(1), 1999) adds the log-likelihood ratio
 of "three times as many" against "as many as the profile allows", and alarms at a limit that such
 times reach once in a million frames. With the ratio's two steps rounded to a whole proportion it
 runs on integers: down one for a time within the p99, up for one above.
 
-A profile of n times knows its own p99 only so well: "as many as the profile allows" is the upper
-95 % bound of the exceedance of the order statistic that was taken for it, 1.7 % for n = 1,000.
-Misses come in bursts: where times are dependent, false alarms are more frequent than promised.
+The p99 of a profile of n times is uncertain: "as many as the profile allows" is the upper 95 %
+bound of the exceedance of its order statistic, 1.7 % for n = 1,000. Misses come in bursts: where
+times are dependent, false alarms are more frequent than designed.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from jetson_dnn_rt.traces.summary import order_statistic
 
 PROFILED_QUANTILE = 0.99
 LEAST_TIMES = 100
-"""Of a profile: the p99 of fewer would be their maximum."""
+"""Least number of times of a profile: the p99 of fewer would be their maximum."""
 
 LEARNED_TIMES = 1000
-"""First times that are the profile where none is given: half a minute at 30 Hz."""
+"""First times, used as the profile where none is given: half a minute at 30 Hz."""
 
 RATIO = 3.0
 """Factor above the allowed share of exceedances that the chart detects."""
 
 FRAMES_PER_FALSE_ALARM = 1_000_000
-"""On average, of independent times: nine hours at 30 Hz."""
+"""Mean frames per false alarm, for independent times: nine hours at 30 Hz."""
 
 CONFIDENCE = 0.95
 _RECENT = 512.0
-"""Frames behind the share of recent exceedances."""
+"""Number of frames in the share of recent exceedances."""
 
 
 @dataclass(frozen=True)
 class TimeProfile:
-    """The p99 that times are compared with, and the number of profiled times behind it."""
+    """The p99 with which times are compared, and the number of profiled times it is based on."""
 
     p99_ns: int
     count: int
@@ -57,7 +57,7 @@ class TimeProfile:
 
     @property
     def exceedance(self) -> float:
-        """Largest share of times above `p99_ns` that the profile is compatible with."""
+        """Largest share of times above `p99_ns` that is compatible with the profile."""
         return bound_exceedance(self.count)
 
 
@@ -107,7 +107,7 @@ def run_length(chart: Chart, share: float) -> float:
 
 @functools.lru_cache(maxsize=64)
 def design_chart(exceedance: float, frames: float = FRAMES_PER_FALSE_ALARM) -> Chart:
-    """Chart that tells `RATIO` times `exceedance`, in (0, 1 / `RATIO`), from `exceedance`.
+    """Design a chart that separates `RATIO` x `exceedance`, below 1, from `exceedance`.
 
     `frames` is the least mean number of frames between two false alarms.
     """
@@ -134,16 +134,16 @@ def design_chart(exceedance: float, frames: float = FRAMES_PER_FALSE_ALARM) -> C
 class DriftMonitor:
     """Compares times, one by one, with a profile; a microsecond each. Not thread-safe.
 
-    Without a profile the first `LEARNED_TIMES` times are it. The alarm starts when the sum reaches
-    the chart's limit and ends when it is back at 0: after at most two limits' worth of frames
-    within the p99, some 20 s at 30 Hz.
+    Without a profile the first `LEARNED_TIMES` times become it. The alarm starts when the sum
+    reaches the chart's limit and ends when it is back at 0: after at most two limits' worth of
+    frames within the p99, some 20 s at 30 Hz.
     """
 
     __slots__ = ("_chart", "_first", "_share", "_sum", "alarm", "alarms", "judged", "profile")
 
     def __init__(self, profile: TimeProfile | None = None) -> None:
         self.profile = profile
-        # Designed before the first time comes: that takes some milliseconds.
+        # Designed before the first time arrives: it takes some milliseconds.
         self._chart = design_chart(
             bound_exceedance(LEARNED_TIMES) if profile is None else profile.exceedance
         )
@@ -156,7 +156,7 @@ class DriftMonitor:
 
     @property
     def learned(self) -> int:
-        """Times gathered for a profile that is not there yet."""
+        """Number of times collected for a profile that is not complete yet."""
         return len(self._first)
 
     @property
@@ -167,18 +167,18 @@ class DriftMonitor:
 
     @property
     def level(self) -> float:
-        """The sum by its limit: 1 and more is an alarm; it ends at 0. NaN while learning."""
+        """Ratio of the sum to its limit: 1 starts an alarm, 0 ends it. NaN while learning."""
         return math.nan if self.profile is None else self._sum / self._chart.limit
 
     def observe(self, time_ns: int) -> None:
-        """Take one more time."""
+        """Add one more time."""
         profile, chart = self.profile, self._chart
         if profile is None:
             self._learn(time_ns)
             return
         self.judged += 1
         if time_ns > profile.p99_ns:
-            # Bounded, or hours of drift would take hours to be forgotten.
+            # Bounded, or hours of drift would take hours to clear.
             self._sum = min(self._sum + chart.up, 2 * chart.limit)
             self._share += (1.0 - self._share) / _RECENT
             if self._sum >= chart.limit and not self.alarm:

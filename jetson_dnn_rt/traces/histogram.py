@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -18,21 +17,21 @@ SUB_BUCKET_BITS = 10
 """1024 buckets per power of two: a value is known to 1/1024, a tenth of a percent."""
 
 LARGEST_BITS = 40
-"""Up to 2^40 ns = 18 minutes; longer times count as that."""
+"""Up to 2^40 ns = 18 minutes; longer times are clipped."""
 
 _SUB_BUCKETS = 1 << SUB_BUCKET_BITS
 BUCKETS = (LARGEST_BITS - SUB_BUCKET_BITS + 1) * _SUB_BUCKETS
-"""Of a histogram: 31 rows of 1024."""
+"""Number of buckets of a histogram: 31 rows of 1024."""
 
 _LARGEST = (1 << LARGEST_BITS) - 1
 
 HALF_LIFE = 2048
-"""Values after which one counts half; all together they then weigh 2955, three beyond p99.9."""
+"""Values after which one has half its weight; all together then weigh 2955, three beyond p99.9."""
 
 _RESCALE_AT = 1e12
 
 _FORGOTTEN = 1e-9
-"""A share of the weight below which nothing is remembered: 30 half-lives of a single value."""
+"""Share of the weight below which values are forgotten: 30 half-lives of a single value."""
 
 
 def bucket_of(value: int) -> int:
@@ -40,7 +39,7 @@ def bucket_of(value: int) -> int:
     if value < 2 * _SUB_BUCKETS:
         return max(value, 0)
     value = min(value, _LARGEST)
-    # Above the first 2^(bits + 1) values the leading bit is known from the row.
+    # Above the first 2^(bits + 1) values the row implies the leading bit.
     shift = value.bit_length() - SUB_BUCKET_BITS - 1
     return (shift << SUB_BUCKET_BITS) + (value >> shift)
 
@@ -58,7 +57,7 @@ class Histogram:
     """Counts of times in nanoseconds, in 250 kB.
 
     Not thread-safe. Percentiles are upper edges of buckets: at most 1/1024 above the sample, never
-    below it. Best and highest are kept exactly.
+    below it. The lowest and highest values are exact.
     """
 
     __slots__ = ("_counts", "best_ns", "count", "hwm_ns", "total_ns")
@@ -71,7 +70,7 @@ class Histogram:
         self.hwm_ns = 0
 
     def record(self, value_ns: int) -> int:
-        """Take one more value, under a microsecond; returns its bucket."""
+        """Add one more value in under a microsecond; returns its bucket."""
         self.best_ns = value_ns if self.count == 0 or value_ns < self.best_ns else self.best_ns
         if value_ns > self.hwm_ns:
             self.hwm_ns = value_ns
@@ -82,7 +81,7 @@ class Histogram:
         return bucket
 
     def merge(self, other: Histogram) -> None:
-        """Add what another has seen."""
+        """Add the values of another histogram."""
         if other.count:
             best = other.best_ns if self.count == 0 else min(self.best_ns, other.best_ns)
             self.best_ns, self.hwm_ns = best, max(self.hwm_ns, other.hwm_ns)
@@ -107,53 +106,23 @@ class Histogram:
         return self.hwm_ns
 
     def count_above(self, value_ns: int) -> int:
-        """How many values lie in buckets above that of a value."""
+        """Number of values in buckets above that of a value."""
         return sum(self._counts[bucket_of(value_ns) + 1 :])
-
-    def to_dict(self) -> dict[str, object]:
-        """For JSON: only buckets that are not empty."""
-        return {
-            "count": self.count,
-            "total_ns": self.total_ns,
-            "best_ns": self.best_ns,
-            "hwm_ns": self.hwm_ns,
-            "buckets": {str(i): c for i, c in enumerate(self._counts) if c},
-        }
-
-    @classmethod
-    def from_dict(cls, fields: Mapping[str, object]) -> Histogram:
-        """Read what `to_dict` wrote; ValueError when it is no histogram or does not add up."""
-        made = cls()
-        try:
-            buckets: Mapping[str, int] = fields["buckets"]  # type: ignore[assignment]
-            for bucket, count in buckets.items():
-                if count < 0 or int(bucket) < 0:
-                    raise ValueError(f"bucket {bucket}: {count}")
-                made._counts[int(bucket)] = int(count)
-            for name in ("count", "total_ns", "best_ns", "hwm_ns"):
-                setattr(made, name, int(fields[name]))  # type: ignore[call-overload]
-        except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
-            raise ValueError(f"not a histogram: {error}") from error
-        if sum(made._counts) != made.count:
-            raise ValueError(f"not a histogram: {made.count} values, but other counts")
-        return made
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Histogram):
             return NotImplemented
-        return self.to_dict() == other.to_dict()
-
-    __hash__ = None  # type: ignore[assignment]
+        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
 
 
 class AgedHistogram:
     """Weighted counts of times in nanoseconds, in 250 kB; not thread-safe.
 
-    A value weighs half after `half_life` further values. With an infinite half-life percentiles
-    are those of `Histogram`. Forward decay (Cormode, Shkapenyuk, Srivastava & Xu, "Forward Decay:
-    A Practical Time Decay Model for Streaming Systems", ICDE 2009): instead of shrinking
-    everything that was seen at each new value, the new value gets a larger weight. Weights are
-    brought back to 1 before they overflow, which happens once in tens of half-lives.
+    A value has half its weight after `half_life` further values. With an infinite half-life
+    percentiles are those of `Histogram`. Forward decay (Cormode, Shkapenyuk, Srivastava & Xu,
+    "Forward Decay: A Practical Time Decay Model for Streaming Systems", ICDE 2009): instead of
+    shrinking all earlier weights at each new value, the new value gets a larger weight. Weights
+    are rescaled to 1 before they overflow, which happens once in tens of half-lives.
     """
 
     __slots__ = ("_bottom", "_growth", "_top", "_weight", "_weights", "half_life")
@@ -169,11 +138,11 @@ class AgedHistogram:
         self._weights = array("d", bytes(8 * BUCKETS))
 
     def record(self, value_ns: int) -> None:
-        """Take one more value; under a microsecond."""
+        """Add one more value in under a microsecond."""
         self.add(bucket_of(value_ns))
 
     def add(self, bucket: int) -> None:
-        """Take one more value, of which the bucket is known."""
+        """Add one more value by its bucket."""
         weight = self._weight
         self._weights[bucket] += weight
         if bucket > self._top:
@@ -206,14 +175,14 @@ class AgedHistogram:
             return (0,) * len(percents)
         covered = np.cumsum(self._view()[self._bottom : self._top + 1])
         total = float(covered[-1])
-        # Rounding must not ask for one value more, nor the last trace of one long ago for it.
+        # Neither rounding nor the remaining weight of an old value may select one value more.
         shares = [percent / 100.0 * (1.0 - _FORGOTTEN) * total for percent in percents]
         found = np.searchsorted(covered, shares)
         return tuple(bucket_top(self._bottom + int(bucket)) for bucket in found)
 
     @property
     def weight(self) -> float:
-        """Total weight, where the next value weighs 1: how many are behind the percentiles."""
+        """Total weight, where the next value weighs 1: effective sample size of percentiles."""
         return math.fsum(self._view()) / self._weight
 
     def _view(self) -> npt.NDArray[np.float64]:

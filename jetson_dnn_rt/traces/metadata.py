@@ -61,8 +61,8 @@ def describe_platform(platform: Platform) -> dict[str, Any]:
 def find_configuration(platform: Platform) -> str:
     """The clock configuration nearest to the present clocks; empty where they cannot be read.
 
-    Traces hold these, because a governor's momentary frequencies would make a campaign of each
-    run.
+    Traces store these, because with a governor's momentary frequencies each run would be a
+    separate campaign.
     """
     try:
         return platform.space.describe(platform.space.nearest(platform.read()))

@@ -1,6 +1,6 @@
-"""Statistics of execution times while they are measured, in fixed memory.
+"""Online statistics of execution times, in fixed memory.
 
-Count, mean, best and the high-water mark are of everything since the start, in a histogram that
+Count, mean, best and the high-water mark cover everything since the start, in a histogram that
 merges with others without loss; p50, p99 and p99.9 are exponentially aged, because machines
 throttle and scenes change.
 
@@ -21,11 +21,11 @@ from jetson_dnn_rt.traces.histogram import HALF_LIFE, AgedHistogram, Histogram
 CONFIDENCE = 0.95
 
 LARGEST = 64
-"""Largest samples remembered since the start: enough for a bound from the 64th largest."""
+"""Number of largest samples kept since the start: allows a bound from the 64th largest."""
 
 
 def count_exceeding(count: int, exceedance: float, confidence: float = CONFIDENCE) -> int:
-    """How many of `count` samples may lie above an upper bound of the (1 - p) quantile.
+    """Number of `count` samples that may exceed an upper bound of the (1 - p) quantile.
 
     The largest j <= `LARGEST` - 1 for which the (j + 1)-th largest sample is a bound with at least
     this confidence; -1 where the sample is too small for any. `exceedance` is p.
@@ -62,7 +62,7 @@ class OnlineStatistics:
         self._largest: list[int] = []
 
     def observe(self, time_ns: int) -> int:
-        """Take one more time; returns its bucket in a histogram."""
+        """Add one more time; returns its bucket in a histogram."""
         bucket = self.histogram.record(time_ns)
         self.aged.add(bucket)
         largest = self._largest
@@ -73,7 +73,7 @@ class OnlineStatistics:
         return bucket
 
     def merge(self, other: OnlineStatistics) -> None:
-        """Add what another has seen, of the same exceedance and half-life (ValueError)."""
+        """Add another's times; ValueError unless exceedance and half-life are the same."""
         if other.exceedance != self.exceedance:
             raise ValueError(f"exceedance must be {self.exceedance}: {other.exceedance}")
         self.aged.merge(other.aged)
@@ -83,7 +83,7 @@ class OnlineStatistics:
 
     @property
     def count(self) -> int:
-        """Times since the start."""
+        """Number of times since the start."""
         return self.histogram.count
 
     @property
@@ -102,7 +102,7 @@ class OnlineStatistics:
         return self.histogram.mean_ns
 
     def percentile_ns(self, percent: float) -> int:
-        """Time that covers `percent` of the recent weight; 0 without any."""
+        """Smallest time that covers `percent` of the recent weight; 0 without any."""
         return self.percentiles_ns(percent)[0]
 
     def percentiles_ns(self, *percents: float) -> tuple[int, ...]:

@@ -1,9 +1,9 @@
 """Reader of job traces: folders of parts, Parquet files, Arrow streams.
 
-A trace may be damaged or hostile. Arrow takes offsets as they are in the file, so every batch is
-validated before it is used. What needs far more memory than its file is refused, as no writer of
-traces makes it: compressed streams, columns of a stream in other types (dictionaries), row groups
-of more than a gibibyte.
+A trace may be damaged or hostile. Arrow uses offsets as they are in the file, so every batch is
+validated before it is used. Content that needs far more memory than its file is refused, since no
+trace writer produces it: compressed streams, stream columns of other types (dictionaries), row
+groups of more than a gibibyte.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ logger = logging.getLogger(__name__)
 STAGES = "stages"
 PARQUET, STREAM = ".parquet", ".arrows"
 BATCH_ROWS = 4096
-"""Jobs that are read at once, where the file leaves the choice."""
+"""Jobs read at once, where the file allows a choice."""
 
 ROW_GROUP_BYTES = 2**30
-"""Of a row group of Parquet, as far as its metadata say: forty times what the writer makes."""
+"""Bytes of a Parquet row group by its metadata: forty times what the writer makes."""
 
 
 @dataclass(frozen=True)
@@ -44,17 +44,17 @@ class Trace:
     """A trace on disk, read batch by batch: memory does not grow with it."""
 
     path: Path
-    """As the caller gave it."""
+    """Path as given by the caller."""
     metadata: TraceMetadata
-    """Of its first part."""
+    """Metadata of its first part."""
     parts: tuple[Path, ...]
-    """Its files, in the order of writing."""
+    """Its files, in writing order."""
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """Batches of `make_schema`, or of some of its columns, part by part.
 
-        A stream that broke off ends with its last whole batch, which is logged. ValueError when a
-        part is damaged elsewhere than at its end; the text names it.
+        A truncated stream ends with its last complete batch, which is logged. ValueError, naming
+        the part, when it is damaged anywhere but at its end.
         """
         schema = make_schema(self.metadata)
         if columns is not None:
@@ -65,12 +65,12 @@ class Trace:
                 yield _conform(batch, schema)
 
     def jobs(self) -> Iterator[TracedJob]:
-        """Row by row, for those that need all of a job."""
+        """The jobs, row by row, for callers that need all their columns."""
         for batch in self.batches():
             yield from map(from_row, batch.to_pylist())
 
     def table(self) -> pa.Table:
-        """All of it in memory."""
+        """Read the whole trace into memory."""
         return require_pyarrow().Table.from_batches(
             list(self.batches()), schema=make_schema(self.metadata)
         )
@@ -94,7 +94,7 @@ def open_trace(path: Path) -> Trace:
             metadata.append(_read_metadata(part))
             parts.append(part)
         except UnreadablePartError as error:
-            # A disk that was full at its first byte: the others are as good as before.
+            # The disk was full at its first byte: the others are intact.
             failure = error
             logger.warning("%s", error)
     if not parts:
@@ -110,21 +110,21 @@ def open_trace(path: Path) -> Trace:
 
 
 def _settled(metadata: TraceMetadata) -> TraceMetadata:
-    """Without what differs between two runs of the same."""
+    """Metadata without the fields that differ between two runs of the same set-up."""
     passing = ("date", "load_average_1min", "command")
     machine = {name: value for name, value in metadata.machine.items() if name not in passing}
     return replace(metadata, machine=machine, lost=0, removed=0)
 
 
 class UnreadablePartError(ValueError):
-    """A file is not one of a trace, or nothing of it was written."""
+    """A file is not part of a trace, or empty."""
 
 
 def _find_parts(path: Path) -> list[Path]:
     if path.is_file():
         return [path] if path.suffix in (PARQUET, STREAM) else []
     for folder in (path, path / "trace"):
-        # A stream beside its Parquet file was being turned into it: the file is whole.
+        # A stream beside its Parquet file was being converted to it: the file is complete.
         whole = {file.stem: file for file in folder.glob(f"jobs-*{PARQUET}")}
         open_ = {file.stem: file for file in folder.glob(f"jobs-*{STREAM}")}
         found = open_ | whole
@@ -166,7 +166,7 @@ def _read_part(part: Path, columns: Sequence[str] | None) -> Iterator[pa.RecordB
         try:
             with parquet.ParquetFile(part) as file:
                 _check_sizes(file.metadata)
-                # Names that the file has not are passed over.
+                # Names missing from the file are ignored.
                 for batch in file.iter_batches(
                     BATCH_ROWS, columns=None if columns is None else list(columns)
                 ):
@@ -197,13 +197,13 @@ def _read_stream(part: Path) -> Iterator[pa.RecordBatch]:
             except StopIteration:
                 return
             except (pa.ArrowException, OSError, ValueError, struct.error) as error:
-                logger.warning("%s breaks off (%s): read up to there", part, error)
+                logger.warning("%s is truncated (%s): read up to there", part, error)
                 return
             yield batch
 
 
 def _check_types(schema: pa.Schema) -> None:
-    """Refuse columns of a stream in other types than they are written in."""
+    """Refuse stream columns of other types than the writer's."""
     for field in make_schema(TraceMetadata()):
         for index in schema.get_all_field_indices(field.name):
             if schema.field(index).type != field.type:
@@ -211,7 +211,7 @@ def _check_types(schema: pa.Schema) -> None:
 
 
 def _check_plain(message: Any) -> None:
-    """Refuse a batch whose buffers are compressed: their size is what the file says it is.
+    """Refuse a batch with compressed buffers: the file could claim any size for them.
 
     A message is a flatbuffer, which Arrow has verified: `Message.header` is the third field of
     the table, `RecordBatch.compression` the fourth of that one.
@@ -225,7 +225,7 @@ def _check_plain(message: Any) -> None:
 
 
 def _follow(data: bytes, table: int, field: int) -> int | None:
-    """Where a table in a field of a table is; None where the field is not set."""
+    """Position of a table in a field of a table; None where the field is not set."""
     vtable = table - struct.unpack_from("<i", data, table)[0]
     place = 4 + 2 * field
     if place >= struct.unpack_from("<H", data, vtable)[0]:
@@ -238,7 +238,7 @@ def _follow(data: bytes, table: int, field: int) -> int | None:
 
 
 def _check_sizes(metadata: Any) -> None:
-    """Refuse row groups that no writer of traces makes."""
+    """Refuse row groups that no trace writer produces."""
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
         columns = [group.column(index) for index in range(group.num_columns)]
@@ -247,7 +247,7 @@ def _check_sizes(metadata: Any) -> None:
 
 
 def _conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The columns of this release, in its order and types; unknown ones are passed over."""
+    """The columns of this release, in its order and types; unknown ones are ignored."""
     pa = require_pyarrow()
     try:
         arrays = [batch.column(field.name).cast(field.type) for field in schema]
@@ -259,7 +259,7 @@ def _conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _check_whole(field: Any, array: Any) -> None:
-    """Refuse empty cells where there can be none, in stages too; the columns say no by type."""
+    """Refuse nulls where there can be none, including in stages."""
     if not field.nullable and array.null_count:
         raise ValueError(f"not a job trace: {field.name} is empty in {array.null_count} rows")
     if field.name == STAGES:

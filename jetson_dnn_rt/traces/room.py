@@ -1,4 +1,4 @@
-"""How much of a disk the traces of one process run may take."""
+"""Limits of the disk space of one process run's traces."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from jetson_dnn_rt.config.process import TRACE_LIMIT_MB
 logger = logging.getLogger(__name__)
 
 FREE_BYTES, FREE_SHARE = 2**30, 0.05
-"""What stays free on the disk, the smaller of: a gibibyte for the system's logs and updates, and
-a twentieth of a small disk, which ext4 reserves too."""
+"""Space left free on the disk, the smaller of: a gibibyte for the system's logs and updates, and a
+twentieth of a small disk, which ext4 reserves too."""
 
 PART_BYTES = 256 * 2**20
 PARTS = 8
-"""Parts that fit into a limit at least, so that what makes room is a small piece of the trace."""
+"""Least number of parts within a limit, so that making room removes a small piece of the trace."""
 
 
 class NoRoomError(OSError):
-    """The limit is reached or the disk is nearly full, and there is no older part to remove."""
+    """The limit is reached or the disk nearly full, and no older part can be removed."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class _ClosedPart:
 
 
 def describe_full_disk(place: Path | int, more_bytes: int = 0) -> str:
-    """Why no more bytes should go to the disk of a folder or an open file; empty when they may.
+    """Reason not to write more bytes to the disk of a folder or an open file; empty if allowed.
 
-    OSError when the disk cannot be asked.
+    OSError when the disk cannot be queried.
     """
     disk = os.statvfs(place)
     floor_bytes = min(FREE_BYTES, int(FREE_SHARE * disk.f_blocks * disk.f_frsize))
@@ -48,7 +48,7 @@ def describe_full_disk(place: Path | int, more_bytes: int = 0) -> str:
 
 
 def check_disk(file: int) -> None:
-    """Raise OSError when the disk of an open file is nearly full, or cannot be asked."""
+    """Raise OSError when the disk of an open file is nearly full, or cannot be queried."""
     if lack := describe_full_disk(file):
         raise NoRoomError(errno.ENOSPC, lack)
 
@@ -56,13 +56,13 @@ def check_disk(file: int) -> None:
 class TraceRoom:
     """Disk space of the traces of one process run: the oldest parts make room for new ones.
 
-    A nearly full disk is treated as journald treats it: the traces keep the space that they have,
-    the oldest part making room for the newest, and grow again when there is more. Used by one
+    A nearly full disk is handled as by journald: the traces keep the space that they have, the
+    oldest part making room for the newest, and grow again when there is more space. Used by one
     writer at a time, on its thread.
 
     `limit_mb` (10**6 bytes; 0 = only the disk limits) is for all traces of the run together, and
     may be changed between two traces. Without `ring`, for a command that needs the whole trace,
-    older parts stay, and what comes after the limit is lost.
+    older parts stay, and jobs after the limit are lost.
     """
 
     def __init__(self, limit_mb: int = TRACE_LIMIT_MB, *, ring: bool = True) -> None:
@@ -81,7 +81,7 @@ class TraceRoom:
     def make(self, folder: Path, part_bytes: int, more_bytes: int) -> None:
         """Make room in a folder for `more_bytes` at the end of a part of `part_bytes`.
 
-        NoRoomError when there is none; OSError when the disk cannot be asked, or an older part
+        NoRoomError when there is none; OSError when the disk cannot be queried, or an older part
         cannot be removed.
         """
         while lack := self._find_lack(folder, part_bytes, more_bytes):
@@ -89,8 +89,15 @@ class TraceRoom:
                 raise NoRoomError(errno.ENOSPC, lack)
             self._remove_oldest(folder, lack)
 
+    def drop_oldest(self, folder: Path, error: OSError) -> bool:
+        """Remove the oldest part after a write had no space; False when there is none."""
+        if not self._parts:
+            return False
+        self._remove_oldest(folder, str(error))
+        return True
+
     def add(self, path: Path, forget: Callable[[], None]) -> None:
-        """A part was closed; `forget` is called when it is removed."""
+        """Add a closed part; `forget` is called when it is removed."""
         size = path.stat().st_size
         self._closed_bytes += size
         if self._ring:
@@ -98,10 +105,10 @@ class TraceRoom:
 
     def _find_lack(self, folder: Path, part_bytes: int, more_bytes: int) -> str:
         own_bytes = self._closed_bytes + part_bytes
-        # While a part becomes Parquet it is there twice.
+        # During its conversion to Parquet a part exists twice.
         most_bytes = own_bytes + part_bytes + 2 * more_bytes
         if self._ended or (self.limit_mb and most_bytes > self.limit_mb * 10**6):
-            # No gap that a smaller batch fits behind.
+            # No gap into which a smaller batch fits.
             self._ended = not self._ring
             return f"the traces of this run have reached trace_limit_mb ({self.limit_mb} MB)"
         lack = describe_full_disk(folder, more_bytes)
@@ -120,7 +127,7 @@ class TraceRoom:
         self._closed_bytes -= part.size
         part.forget()
         if part.path.parent != folder:
-            with suppress(OSError):  # there are other parts in it
+            with suppress(OSError):  # other parts are in it
                 part.path.parent.rmdir()
         if not self._said:
             self._said = True

@@ -1,10 +1,10 @@
-"""What a job trace holds: one row per job, and once what it was measured on.
+"""Schema of a job trace: one row per job, and metadata of machine and run.
 
 The schema is versioned. Files are Arrow streams while they are written and Parquet when closed.
 Derived times (response, lateness, execution) are not stored: each has one source.
 
-Batches are made column by column, with no Python loop over jobs or stages: other threads wait for
-the interpreter meanwhile. That is 5 us for a job of four stages; row by row it was 11.
+Batches are made column by column, without a Python loop over jobs or stages, because other threads
+wait for the interpreter meanwhile: 5 us for a job of four stages; row by row it was 11.
 """
 
 from __future__ import annotations
@@ -26,24 +26,18 @@ if TYPE_CHECKING:
 TRACE_VERSION = 2
 METADATA_KEY = b"jetson_dnn_rt"
 WARM_UP_JOBS = 10
-"""First jobs of a task in each variant, which are marked: caches, allocators and clocks settle."""
+"""First jobs of a task in each variant, marked while caches, allocators and clocks settle."""
 
-_RECORD = (
-    *("task", "variant", "outcome", "reason", "admission", "sequence", "start_ns"),
-    *("capture_ns", "release_ns", "completion_ns", "absolute_deadline_ns"),
-    *("waiting_ns", "lag_ns", "copied_bytes", "batch"),
-)
 _STAGE = ("name", "variant", "start_ns", "end_ns")
 _COLUMNS = (
     *("task", "camera", "variant", "outcome", "reason", "admission", "sequence", "stamp_ns"),
     *("warm_up", "start_ns", "capture_ns", "release_ns", "completion_ns"),
     *("absolute_deadline_ns", "waiting_ns", "lag_ns", "copied_bytes", "batch"),
 )
+_RECORD = tuple(name for name in _COLUMNS if name not in ("camera", "stamp_ns", "warm_up"))
 _TEXTS = ("task", "camera", "variant", "outcome", "reason", "admission", "name", "clocks")
 _OPTIONAL = ("stamp_ns", "start_ns", "copied_bytes", "batch")
-_of_record = attrgetter(*_RECORD)
-_of_stage = attrgetter(*_STAGE)
-_stages_of = attrgetter("stages")
+_of_record, _of_stage = attrgetter(*_RECORD), attrgetter(*_STAGE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +46,9 @@ class TracedJob:
 
     record: JobRecord
     camera: str = ""
-    """Where the frame came from: a camera's name, a topic, a bag."""
+    """Source of the frame: a camera's name, a topic, a bag."""
     stamp_ns: int | None = None
-    """Of the frame, in the source's clock (the message header's stamp)."""
+    """Time stamp of the frame, in the source's clock (the message header's stamp)."""
     warm_up: bool = False
     clocks: tuple[str, ...] = ()
     """Clock configuration at the start of each stage; empty where nothing reads the clocks."""
@@ -62,7 +56,7 @@ class TracedJob:
 
 @dataclass(frozen=True)
 class TracedTask:
-    """What is known of a task before its first job, with deadline and period at the start."""
+    """Metadata of a task, with its deadline and period at the start."""
 
     camera: str = ""
     model: str = ""
@@ -75,7 +69,7 @@ class TracedTask:
 
 @dataclass(frozen=True)
 class TraceMetadata:
-    """What a trace was measured on and with."""
+    """Metadata of a trace: machine, platform, settings and tasks."""
 
     machine: Mapping[str, Any] = field(default_factory=dict)
     """CPU, GPU, system, versions (`platforms.machine.describe_machine`)."""
@@ -85,32 +79,32 @@ class TraceMetadata:
     """Real-time settings by name: applied or not, and why."""
     tasks: Mapping[str, TracedTask] = field(default_factory=dict)
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    """What configured the run, by node or command."""
+    """Configuration of the run, by node or command."""
     source: str = ""
     """``run``, ``evaluate``, ``profile``, ``nodes`` or ``simulate``."""
     lost: int = 0
     """Jobs missing from the trace, up to the beginning of a part, or up to its end where that is
-    known (Parquet); of a trace the most of its parts."""
+    known (Parquet); for a trace the maximum over its parts."""
     removed: int = 0
     """Of these, those in parts that were removed at the size limit."""
 
     @property
     def missing(self) -> str:
-        """What is not in the trace, in words; empty when nothing is missing."""
+        """Description of jobs missing from the trace; empty when none is."""
         if not self.lost:
             return ""
         of_them = f", {self.removed} of them the oldest, removed at the limit"
         return f"{self.lost} jobs are not in the trace{of_them if self.removed else ''}"
 
     def to_json(self) -> bytes:
-        """For the metadata of the file's schema."""
+        """JSON for the metadata of the file's schema."""
         return json.dumps({"version": TRACE_VERSION, **asdict(self)}, default=str).encode()
 
     @classmethod
     def from_json(cls, text: bytes) -> TraceMetadata:
-        """Read what `to_json` wrote; unknown keys are passed over.
+        """Read the output of `to_json`; unknown keys are ignored.
 
-        ValueError when it is no metadata of a trace, or of a later version.
+        ValueError when it is not metadata of a trace, or of a later version.
         """
         try:
             fields = json.loads(text)
@@ -163,13 +157,13 @@ def make_schema(metadata: TraceMetadata) -> pa.Schema:
 
 
 def from_row(row: Mapping[str, Any]) -> TracedJob:
-    """A job from a row of a batch; ValueError when it is no row of a trace."""
+    """A job from a row of a batch; ValueError when it is not a row of a trace."""
     try:
         batch = row["batch"] or 1
         stages = tuple(
             StageRecord(
                 **{name: stage[name] for name in _STAGE},
-                # Which of them ran in it is not stored: it is the network that batches.
+                # The stages that ran in the batch are not stored: the network is what is batched.
                 batch=batch if stage["name"].startswith("inference") else 1,
             )
             for stage in row["stages"]
@@ -207,13 +201,13 @@ def make_record_batch(
     warm_ups: Sequence[bool],
     clocks: Sequence[str],
 ) -> pa.RecordBatch:
-    """N job records, and what is traced with them, as a batch.
+    """N job records, with their cameras, stamps, clocks and warm-up marks, as a batch.
 
     `cameras`, `stamps_ns` and `warm_ups` have N items, `clocks` one for each stage of all jobs.
     ValueError or TypeError for a value that its column cannot hold.
     """
     pa = require_pyarrow()
-    stages_of = list(map(_stages_of, records))
+    stages_of = list(map(attrgetter("stages"), records))
     # Outcome and admission are strings themselves.
     columns = dict(zip(_RECORD, _turn(map(_of_record, records), len(_RECORD)), strict=True))
     columns |= {"camera": cameras, "stamp_ns": stamps_ns, "warm_up": warm_ups}
@@ -232,5 +226,5 @@ def make_record_batch(
 
 
 def _turn(rows: Iterable[tuple[Any, ...]], width: int) -> Iterable[Sequence[Any]]:
-    """Rows as `width` columns, which are empty where there is no row."""
+    """Transpose rows to `width` columns, which are empty where there is no row."""
     return list(zip(*rows, strict=True)) or ((),) * width

@@ -28,7 +28,7 @@ def order_statistic(ordered: Sequence[Number], quantile: float) -> Number:
 
 
 def summarize_ms(times_ns: Iterable[int]) -> dict[str, float | None]:
-    """p50, p99 and maximum in milliseconds; None where nothing was observed."""
+    """p50, p99 and maximum in milliseconds; None without observations."""
     ordered = sorted(times_ns)
     if not ordered:
         return {"p50": None, "p99": None, "max": None}
@@ -44,7 +44,7 @@ _times = partial(array, "q")
 
 @dataclass(slots=True)
 class TaskSummary:
-    """Counts and times of one task, fed record by record; 24 bytes a completed job.
+    """Counts and times of one task, added record by record; 24 bytes per completed job.
 
     Times are those of completed jobs (``met`` and ``late``): the others have no response.
     Variants are counted for every job that started.
@@ -59,7 +59,7 @@ class TaskSummary:
     overhead_ns: array[int] = field(default_factory=_times)
 
     def add(self, record: JobRecord) -> None:
-        """Take one more job that ended."""
+        """Add a job that ended."""
         self.deadline_ns = record.absolute_deadline_ns - record.release_ns
         self.outcomes[record.outcome] += 1
         if record.reason:
@@ -73,12 +73,12 @@ class TaskSummary:
 
     @property
     def released(self) -> int:
-        """Jobs seen: each ended in exactly one outcome."""
+        """Number of jobs: each ended in exactly one outcome."""
         return sum(self.outcomes.values())
 
     @property
     def met_ratio(self) -> float | None:
-        """Share of all the jobs that were met; None before the first."""
+        """Share of all jobs that were met; None before the first."""
         return self.outcomes[Outcome.MET] / self.released if self.released else None
 
     def to_dict(self) -> dict[str, object]:
@@ -96,13 +96,13 @@ class TaskSummary:
 
 
 class RunSummary:
-    """`TaskSummary` of every task; of those named beforehand also when they never got a frame."""
+    """`TaskSummary` of every task, including named tasks that never got a frame."""
 
     def __init__(self, tasks: Iterable[str] = ()) -> None:
         self.tasks: dict[str, TaskSummary] = {task: TaskSummary() for task in tasks}
 
     def add(self, record: JobRecord) -> None:
-        """Take one more job that ended."""
+        """Add a job that ended."""
         if record.task not in self.tasks:
             self.tasks[record.task] = TaskSummary()
         self.tasks[record.task].add(record)

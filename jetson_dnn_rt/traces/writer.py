@@ -1,12 +1,12 @@
-"""Writer of job traces, on a thread of its own: a folder that a crash leaves readable.
+"""Writer of job traces on its own thread, to a folder that stays readable after a crash.
 
 While it is written a part is an Arrow IPC stream, complete up to its last batch whenever the
-process dies (a Parquet file would have no footer). When a part is closed it is converted to
-Parquet.
+process dies (a Parquet file would have no footer). A closed part is converted to Parquet.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import threading
@@ -36,23 +36,23 @@ logger = logging.getLogger(__name__)
 
 BATCH_JOBS = 256
 BATCH_SECONDS = 1.0
-"""A batch is written when so many jobs wait, or after so long: what a ``kill -9`` can lose."""
+"""Jobs, or seconds, after which a batch is written: the most that a ``kill -9`` can lose."""
 
 SYNC_SECONDS = 5.0
-"""Between two calls of fdatasync: what a power cut can lose."""
+"""Seconds between two calls of fdatasync: the most that a power cut can lose."""
 
 QUEUE_LIMIT = 16384
-"""Jobs that wait for a slow disk: nine minutes of one task, 16 MB."""
+"""Maximum of jobs waiting for a slow disk: nine minutes of one task, 16 MB."""
 
 CLOSE_S, QUICK_CLOSE_S = 30.0, 0.3
-"""Longest wait of `close` for the disk, with and without the conversion; the second fits into what
-a node has from a signal to its end."""
+"""Longest wait of `close` for the disk, with and without the conversion; the second fits into the
+time that a node has from a signal to its exit."""
 
 STALL_S = 60.0
 """Longest wait of a call of `write` that may wait for the disk."""
 
 ROW_GROUP = 65536
-"""Jobs of a Parquet row group: what is in memory at once while a stream is turned into one."""
+"""Jobs of a Parquet row group, all in memory at once while a stream is converted."""
 
 PART_STEM = "jobs-"
 PARTIAL = ".partial"
@@ -62,7 +62,7 @@ _Item = tuple[JobRecord, "int | None", "bool | None"]
 
 
 def describe_no_clocks(time_ns: int) -> str:
-    """The clocks are unknown."""
+    """Return an empty string: the clocks are unknown."""
     return ""
 
 
@@ -71,14 +71,14 @@ class TraceWriter:
 
     `write` costs the caller less than a microsecond: columns are made on the writer's thread. Jobs
     that do not fit into the queue of a slow disk, or could not be written, are counted in `lost`.
-    A full disk ends nothing: when there is room again, the trace goes on. At the limit of `room`,
-    which is for all traces of the process run, the oldest parts make room for new ones.
+    A full disk is not fatal: when there is room again, the trace continues. At the limit of
+    `room`, which is for all traces of the process run, the oldest parts make room for new ones.
 
-    Parts that are in the folder already are kept, unless `replace` says otherwise, and the numbers
-    go on. `clocks` gives the clock configuration at a steady time in ns (`ClockLog.at`).
-    `part_bytes`, by default that of `room`, is the size at which a part is closed.
+    Existing parts in the folder are kept, unless `replace` is set, and numbering continues.
+    `clocks` returns the clock configuration at a steady time in ns (`ClockLog.at`). `part_bytes`,
+    by default that of `room`, is the size at which a part is closed.
 
-    `removed` counts those lost jobs whose parts made room; `error` is the last failure.
+    `removed` counts the lost jobs whose parts made room; `error` is the last failure.
     ConfigurationError when pyarrow is missing, OSError when the folder cannot be written.
     """
 
@@ -114,7 +114,7 @@ class TraceWriter:
         self._stored = self._failed = 0
         earlier = list(find_part_files(folder))
         for file in earlier:
-            # Half-made Parquet is of no use: its stream is there.
+            # An unfinished Parquet file is useless: its stream still exists.
             if replace or file.suffix == PARTIAL:
                 file.unlink()
         earlier = [] if replace else earlier
@@ -123,7 +123,7 @@ class TraceWriter:
         self._part: StreamPart | None = None
         self._part_jobs = 0
         self._begin_part()
-        # Begun anew after a fault, with what waits: it ends in any case once it is closing.
+        # Restarted after a fault, with the waiting jobs: it ends in any case once closing.
         self._thread = start_thread(self._run, "trace", wanted=lambda: True)
 
     def write(
@@ -134,11 +134,12 @@ class TraceWriter:
         *,
         wait: bool = False,
     ) -> None:
-        """Take a job that ended; returns at once. Called by one thread at a time.
+        """Queue a job that ended; returns at once. Called by one thread at a time.
 
-        `stamp_ns` is that of the frame, in the source's clock. By default the first `WARM_UP_JOBS`
-        started jobs of a task in a variant are marked as warm-up. With `wait` a full queue is
-        waited for, `STALL_S` at most: for callers without deadlines that must lose nothing.
+        `stamp_ns` is the frame's time stamp, in the source's clock. By default the first
+        `WARM_UP_JOBS` started jobs of a task in a variant are marked as warm-up. With `wait` it
+        waits for a full queue, `STALL_S` at most: for callers without deadlines that must not lose
+        jobs.
         """
         pending = self._pending
         self._taken += 1
@@ -146,16 +147,16 @@ class TraceWriter:
             self._refused += 1
             return
         pending.append((record, stamp_ns, warm_up))
-        # Not woken for each: that would take the interpreter from the workers at every job.
+        # Not woken for each job: that would take the interpreter from the workers every time.
         if len(pending) >= BATCH_JOBS and not self._wake.is_set():
             self._wake.set()
 
     def close(self, *, convert: bool = True) -> None:
-        """Write what is left and end the last part; a second call does nothing.
+        """Write the remaining jobs and close the last part; a second call does nothing.
 
-        A disk that does not answer is waited for `CLOSE_S`, or `QUICK_CLOSE_S` without `convert`
-        (for a process that has to be gone at once; the streams stay and can be read). What it has
-        not taken by then is lost, and the thread is left behind.
+        It waits for a disk that does not respond for `CLOSE_S`, or `QUICK_CLOSE_S` without
+        `convert` (for a process that must exit at once; the streams stay and can be read). Jobs
+        not written by then are lost, and the thread is abandoned.
         """
         if self._closed:
             return
@@ -169,24 +170,24 @@ class TraceWriter:
 
     @property
     def written(self) -> int:
-        """Jobs that are in the trace."""
+        """Number of jobs in the trace."""
         return self._stored - self.removed
 
     @property
     def lost(self) -> int:
-        """Jobs that are not in the trace; with `written` and those that wait, all there were."""
+        """Number of jobs missing from the trace; with `written` and the waiting ones, all jobs."""
         if self._closed:
             return self._taken - self.written
         return self._refused + self._failed + self.removed
 
     @property
     def silent_s(self) -> float:
-        """Seconds since the thread last came back from the disk; it does so every second."""
+        """Seconds since the thread last returned from the disk; normally at most one."""
         return time.monotonic() - self._alive_s
 
     @property
     def cpu_ns(self) -> int:
-        """Processor time of the writer's thread up to now; before `close` only."""
+        """CPU time of the writer's thread so far; only before `close`."""
         assert self._thread.ident is not None
         return time.clock_gettime_ns(time.pthread_getcpuclockid(self._thread.ident))
 
@@ -200,7 +201,7 @@ class TraceWriter:
         end_s = time.monotonic() + STALL_S
         while len(self._pending) >= QUEUE_LIMIT and not self._closing:
             if self._stalled or time.monotonic() >= end_s:
-                self._stalled = True  # until the thread takes something again
+                self._stalled = True  # until the thread takes jobs again
                 return False
             self._space.clear()
             self._wake.set()
@@ -231,12 +232,9 @@ class TraceWriter:
             batch = self._make_batch(items).serialize()
             size = self._part.size if self._part else 0
             self._room.make(self.folder, size, batch.size)
-            if self._part is None:
-                self._begin_part()
-            assert self._part is not None
-            self._part.append(batch)
+            self._write(batch)
         except BaseException as error:
-            # Whatever it is, the next batch is tried again: the disk may have room by then.
+            # After any error the next batch is tried: the disk may have room by then.
             self._failed += len(items)
             if not isinstance(error, Exception):
                 raise
@@ -244,8 +242,21 @@ class TraceWriter:
             return
         self._stored += len(items)
         self._part_jobs += len(items)
-        if self._part.size >= self._part_bytes:
+        if self._part and self._part.size >= self._part_bytes:
             self._end_part()
+
+    def _write(self, batch: pa.Buffer) -> None:
+        while True:
+            try:
+                if self._part is None:
+                    self._begin_part()
+                assert self._part is not None
+                return self._part.append(batch)
+            except OSError as error:
+                # Less is free than was reported: files take whole blocks, and there are quotas.
+                full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+                if not full or not self._room.drop_oldest(self.folder, error):
+                    raise
 
     def _make_batch(self, items: list[_Item]) -> pa.RecordBatch:
         records = [record for record, _, _ in items]
@@ -273,7 +284,7 @@ class TraceWriter:
         self._number += 1
 
     def _describe(self) -> pa.Schema:
-        """The schema of a part, whose metadata say what is missing up to now."""
+        """Schema of a part, with the jobs missing so far in its metadata."""
         return make_schema(changed(self.metadata, lost=self.lost, removed=self.removed))
 
     def _forget(self, jobs: int) -> None:
@@ -299,7 +310,7 @@ class TraceWriter:
             if self._convert:
                 path = turn_into_parquet(path, self._describe())
         except Exception as error:
-            # Nothing is lost: the stream stays, and is read in its place.
+            # Nothing is lost: the stream stays, and is read instead.
             self._note(error)
         try:
             self._room.add(path, partial(self._forget, jobs))
@@ -313,9 +324,9 @@ class TraceWriter:
 
 
 def load_libraries() -> None:
-    """Load what pyarrow loads on first use, pandas too: half a second that no job should pay.
+    """Load what pyarrow imports on first use, pandas too: half a second that no job should pay.
 
-    A new writer does it; call it earlier to have it exempted from garbage collection.
+    A new writer does so; call it earlier to exempt these modules from garbage collection.
     """
     require_pyarrow()
     import pyarrow.parquet  # noqa: F401
@@ -325,7 +336,7 @@ def load_libraries() -> None:
 
 
 def find_part_files(folder: Path) -> Iterator[Path]:
-    """Files of a trace in a folder, half-made ones too; nothing else."""
+    """Files of a trace in a folder, including unfinished ones."""
     for file in sorted(folder.glob(f"{PART_STEM}*")):
         if file.suffix in PART_SUFFIXES and file.stem[len(PART_STEM) :].isdecimal():
             yield file
@@ -336,10 +347,10 @@ def _number_of(file: Path) -> int:
 
 
 class StreamPart:
-    """A new Arrow IPC stream on disk that is whole after every `append`.
+    """A new Arrow IPC stream on disk that is complete after every `append`.
 
-    A batch that fails half-way (the disk is full) is cut off again, so that those before and after
-    it can be read.
+    A batch that fails half-way (the disk is full) is truncated again, so that those before and
+    after it can be read.
     """
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
@@ -354,7 +365,7 @@ class StreamPart:
             raise
 
     def append(self, batch: pa.Buffer) -> None:
-        """Write a serialized batch; OSError when it does not fit: nothing of it is there then."""
+        """Write a serialized batch; OSError when it does not fit, and nothing of it is written."""
         self._write(batch)
 
     def sync(self) -> None:
@@ -380,7 +391,7 @@ class StreamPart:
 def turn_into_parquet(path: Path, schema: pa.Schema) -> Path:
     """Convert a closed stream to Parquet with this schema's metadata, then remove the stream.
 
-    Whenever it breaks off, one of the two is whole. OSError when it cannot be written.
+    Whenever it is interrupted, one of the two is complete. OSError when it cannot be written.
     """
     pa = require_pyarrow()
     from pyarrow import parquet

@@ -1,4 +1,4 @@
-"""What the robot asks of TVM as a back end; see ``BACKENDS`` of `jetson_dnn_rt.plugins`."""
+"""TVM as a back end of the robot's package; see ``BACKENDS`` of `jetson_dnn_rt.plugins`."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
     from jetson_dnn_rt.variants.running.engines import TuningOptions
     from jetson_dnn_rt.variants.spec import VariantSpec
 
-TVM = "tvm"
 
-
-def inspect() -> BackendInfo:
-    """Look for TVM of the release used here, with the one runtime that works with it."""
+def inspect(name: str) -> BackendInfo:
+    """Look for the supported TVM release, with the one runtime that works with it."""
+    reason = ""
     try:
         version = str(importlib.import_module("tvm").__version__)
         runtime = str(importlib.import_module("tvm_ffi").__version__)
     except Exception as error:  # a broken installation raises OSError, AttributeError and others
-        return BackendInfo(TVM, "", False, (), f"cannot be imported: {error}", TVM_FIX)
-    if _release_of(version) != _release_of(TVM_VERSION):
-        reason = f"TVM {version} is installed, its interfaces change with every release"
-        return BackendInfo(TVM, "", False, (), reason, TVM_FIX)
-    if _release_of(runtime) != _release_of(TVM_FFI_VERSION):
-        reason = f"apache-tvm-ffi {runtime} is installed, with which TVM {version} crashes"
-        return BackendInfo(TVM, "", False, (), reason, TVM_FIX)
+        reason = f"cannot be imported: {error}"
+    else:
+        if _release_of(version) != _release_of(TVM_VERSION):
+            reason = f"TVM {version} is installed, its interfaces change with every release"
+        elif _release_of(runtime) != _release_of(TVM_FFI_VERSION):
+            reason = f"apache-tvm-ffi {runtime} is installed, with which TVM {version} crashes"
+    if reason:
+        return BackendInfo(name, "", False, (), reason, TVM_FIX)
     lacks = []
     missing = [name for name in TUNING_PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
@@ -47,7 +47,7 @@ def inspect() -> BackendInfo:
         lacks.append(f"cannot tune: pip install {wheels}")
     if not find_linker():
         lacks.append("compiles at every start, as nothing links: sudo apt install g++")
-    return BackendInfo(TVM, version, True, ("fp32", "fp16"), "; ".join(lacks), "")
+    return BackendInfo(name, version, True, ("fp32", "fp16"), "; ".join(lacks), "")
 
 
 def _release_of(version: str) -> list[str]:
@@ -56,18 +56,18 @@ def _release_of(version: str) -> list[str]:
 
 def find_device() -> str:
     """``cuda`` where TVM can use a CUDA device, else ``cpu``."""
-    return "cuda" if inspect().available and find_cuda_arch() else "cpu"
+    return "cuda" if inspect("tvm").available and find_cuda_arch() else "cpu"
 
 
 def describe_options(precision: str, amp_lists: str) -> str:
-    """What a measurement depends on besides the variant's name: where FP16 is used."""
+    """Options that a measurement depends on besides the variant's name: where FP16 is used."""
     return read_colours(amp_lists).text if precision == "fp16" else ""
 
 
 def open_variant(
     model: Model, spec: VariantSpec, *, threads: int, library: Library, tuning: TuningOptions
 ) -> TvmVariant:
-    """Open a model's TVM variant; errors as `TvmVariant` has them."""
+    """Open a model's TVM variant; raises what `TvmVariant` raises."""
     from jetson_dnn_rt.tvm.library import TvmVariant
 
     return TvmVariant(model, spec, threads=threads, library=library, tuning=tuning)

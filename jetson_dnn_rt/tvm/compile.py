@@ -1,4 +1,4 @@
-"""From kernels and their schedules to code that runs."""
+"""Compiles kernels with their schedules into executable code."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jetson_dnn_rt.errors import BackendUnavailableError, ModelError
+from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.tvm.database import TuningDatabase
 from jetson_dnn_rt.tvm.exponential import vectorise_exp
+from jetson_dnn_rt.tvm.lowering import run_passes
 from jetson_dnn_rt.tvm.records import DatabaseError, check_scheduled
 from jetson_dnn_rt.tvm.target import TvmTarget
 
@@ -16,18 +17,24 @@ if TYPE_CHECKING:
     import tvm
     from tvm import relax
 
+_PASSES = """
+RewriteDataflowReshape ToNonDataflow RemovePurityChecking CallTIRRewrite StaticPlanBlockMemory
+LowerAllocTensor KillAfterLastUse LowerRuntimeBuiltin ComputePrimValue VMShapeLower
+AttachGlobalSymbol
+"""
+"""Passes that lower to kernel calls and plan the memory between them."""
+
 
 def schedule(
     module: tvm.IRModule, target: TvmTarget, database: TuningDatabase | None
 ) -> tvm.IRModule:
-    """Give every kernel of a lowered network its best schedule.
+    """Apply the best schedule to every kernel of a lowered network.
 
     Kernels that the database lacks stay as they are, and are slow. ``main`` still calls kernels by
-    name; weights are in the order that schedules want. Raises `DatabaseError`, which names the
+    name; weights are in the layout that schedules require. Raises `DatabaseError`, which names the
     kernel, when a schedule adds a call or an import to it; `ModelError` when TVM cannot apply a
     schedule.
     """
-    import tvm
     from tvm.relax import transform
 
     try:
@@ -37,13 +44,7 @@ def schedule(
                 with database.records:
                     module = transform.MetaScheduleApplyDatabase(enable_warning=False)(module)
                 check_scheduled(lowered, module)
-            return tvm.transform.Sequential(
-                [
-                    transform.SplitLayoutRewritePreproc(),
-                    transform.FoldConstant(),
-                    transform.DeadCodeElimination(),
-                ]
-            )(module)
+            return run_passes(module, "SplitLayoutRewritePreproc FoldConstant DeadCodeElimination")
     except DatabaseError:
         raise
     except Exception as error:  # TVM's errors have no class in common
@@ -53,48 +54,28 @@ def schedule(
 def compile_module(module: tvm.IRModule, target: TvmTarget) -> relax.VMExecutable:
     """Compile a scheduled network; raises `ModelError` when TVM cannot.
 
-    Memory between kernels is planned here: a run takes it from a pool that stays.
+    Memory between kernels is planned here: a run takes it from a persistent pool.
     """
-    import tvm
     from tvm import relax
-    from tvm.relax import transform
 
-    passes = [
-        transform.RewriteDataflowReshape(),
-        transform.ToNonDataflow(),
-        transform.RemovePurityChecking(),
-        transform.CallTIRRewrite(),
-        transform.StaticPlanBlockMemory(),
-        transform.LowerAllocTensor(),
-        transform.KillAfterLastUse(),
-        transform.LowerRuntimeBuiltin(),
-        transform.ComputePrimValue(),
-        transform.VMShapeLower(),
-        transform.AttachGlobalSymbol(),
-    ]
-    if target.kind == "cuda":
-        passes.insert(0, _schedule_rest())
     described = target.to_tvm()
     vectorise_exp()
     try:
         with described:
-            planned = tvm.transform.Sequential(passes)(module)
-            return relax.build(planned, target=described, relax_pipeline=None)
+            if target.kind == "cuda":
+                module = _schedule_rest(module)
+            module = run_passes(module, _PASSES)
+            return relax.build(module, target=described, relax_pipeline=None)
     except Exception as error:  # TVM's errors have no class in common
         raise ModelError(f"TVM cannot compile for {target.text}: {error}") from error
 
 
-def _schedule_rest() -> tvm.transform.Pass:
-    """Bind kernels without a schedule to threads: on a GPU they would not run at all."""
+def _schedule_rest(module: tvm.IRModule) -> tvm.IRModule:
+    """Bind kernels without a schedule to threads: on a GPU they would not run otherwise."""
     from tvm.s_tir import dlight
 
-    return dlight.ApplyDefaultSchedule(
-        dlight.gpu.Matmul(),
-        dlight.gpu.GEMV(),
-        dlight.gpu.Reduction(),
-        dlight.gpu.GeneralReduction(),
-        dlight.gpu.Fallback(),
-    )
+    names = ("Matmul", "GEMV", "Reduction", "GeneralReduction", "Fallback")
+    return dlight.ApplyDefaultSchedule(*(getattr(dlight.gpu, name)() for name in names))(module)
 
 
 def find_linker() -> str:
@@ -103,18 +84,12 @@ def find_linker() -> str:
 
 
 def export_library(executable: relax.VMExecutable, path: Path) -> None:
-    """Write a shared library, weights in it, that `load_library` reads.
-
-    Raises `BackendUnavailableError` when there is no compiler to link with.
-    """
-    linker = find_linker()
-    if not linker:
-        raise BackendUnavailableError("no C++ compiler to link with: sudo apt install g++")
-    executable.export_library(str(path), cc=linker)
+    """Link a shared library with the weights in it, for `load_library`, with `find_linker`."""
+    executable.export_library(str(path), cc=find_linker())
 
 
 def load_library(path: Path) -> relax.VMExecutable:
-    """Read what `export_library` wrote; it is run, so give only checked files of the library."""
+    """Load the output of `export_library`. Its code runs: pass only checked library files."""
     import tvm
 
     try:

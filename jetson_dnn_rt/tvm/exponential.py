@@ -1,7 +1,7 @@
 """``exp`` on CPUs as arithmetic that vectorises.
 
-LLVM has no vectors for ``exp``: TVM's kernels call libm once an element, 2.4 ns, where every SiLU
-and sigmoid has one (a fifth of an EfficientNetV2-S). This takes 0.35 ns.
+LLVM does not vectorise ``exp``: TVM's kernels call libm once per element, which takes 2.4 ns, for
+every SiLU and sigmoid (a fifth of an EfficientNetV2-S). This takes 0.35 ns.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _POLYNOMIAL = (
     5.0000001201e-1,
 )
 LEAST, MOST = -87.33654, 88.37626
-"""Below it is zero (the smallest normal number), above it infinity (2^127.5)."""
+"""Below the range the result is zero (the smallest normal number), above it infinity (2^127.5)."""
 
 
 _registering = threading.Lock()
 
 
 def vectorise_exp() -> None:
-    """Let TVM, in this process, compute ``exp`` on CPUs so; relative error below 2e-7."""
-    # Candidates are compiled on several threads, and TVM takes a rule only once.
+    """Make TVM use this ``exp`` on CPUs in this process; relative error below 2e-7."""
+    # Candidates are compiled on several threads, and TVM registers a rule only once.
     with _registering:
         _register()
 
@@ -57,7 +57,7 @@ def _lower_exp(call: Any) -> Any:
 
 
 def _exp(value: Any, kind: str) -> Any:
-    """Compute it of a float32, or of a vector of them; NaN stays NaN."""
+    """Compute exp of a float32 or a vector of them; NaN stays NaN."""
     from tvm import tirx
 
     def number(constant: float) -> Any:

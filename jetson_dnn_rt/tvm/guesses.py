@@ -1,10 +1,10 @@
-"""First candidates of a kernel, from what is known of matrix kernels on CPUs.
+"""First candidates of a kernel, based on the known design of fast matrix kernels on CPUs.
 
-MetaSchedule begins with random tiles. Of those of a 1x1 convolution most spill registers or use
-half a vector, and 100 trials end at a third of what the CPU can do. What is fast is known since
-Goto: a block of results that fills the registers stays there while the sum runs, one vector of
-channels wide or a few. So the first batch consists of such blocks, as decisions in MetaSchedule's
-own traces: the search goes on from the best of them, and the database sees no difference.
+MetaSchedule begins with random tiles. For a 1x1 convolution most of them spill registers or use
+half a vector, and 100 trials reach a third of the CPU's speed. Since Goto the fast design is
+known: a block of results, one or a few vectors of channels wide, fills the registers and stays
+there during the sum. So the first batch consists of such blocks, as decisions in MetaSchedule's
+own traces: the search continues from the best of them, and the database sees no difference.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     import tvm
 
 _SPATIAL, _REDUCED = 4, 2
-"""Into how many loops the structure SSRSRS splits a loop of results, and one of the sum."""
+"""Number of loops into which the structure SSRSRS splits a loop of results, and one of the sum."""
 
 _WIDEST = 64
 _SUMMED = (4, 1)
-"""Terms of the sum that are written out beside each other."""
+"""Terms of the sum that are unrolled."""
 
 _UNROLLED = 512
 _OF_EACH_WIDTH = 2
@@ -33,14 +33,14 @@ _AT_ROOT = -1
 
 @dataclass(frozen=True)
 class VectorUnit:
-    """Registers of a CPU: how many there are, and float32 numbers in one."""
+    """Vector registers of a CPU: their number, and float32 numbers per register."""
 
     lanes: int
     registers: int
 
 
 def find_vector_unit(target: TvmTarget) -> VectorUnit:
-    """The vector unit of an LLVM target: AVX-512, AVX2, or what every x86-64 and aarch64 has."""
+    """Vector unit of an LLVM target: AVX-512, AVX2, or the baseline of x86-64 and aarch64."""
     import tvm
 
     if target.triple.startswith("aarch64"):
@@ -56,8 +56,8 @@ def list_blocks(
 ) -> list[tuple[int, int, int]]:
     """Blocks of results (rows, columns, channels) that stay in registers, the best first.
 
-    Channels are side by side in memory. The sides of a block divide those of the result; of every
-    width the best two are given, which have the most products for each number that is loaded.
+    Channels are contiguous in memory. The sides of a block divide those of the result; for every
+    width the two blocks with the most products per loaded number are returned.
     """
     found = []
     for wide in _divide(channels, _WIDEST):
@@ -67,7 +67,7 @@ def list_blocks(
         for high in _divide(rows, unit.registers):
             for long in _divide(columns, unit.registers):
                 places = high * long
-                # One register for every result, one for each vector of weights, one for a pixel.
+                # One register per result, one per vector of weights, one for a pixel.
                 if places * vectors + vectors + 1 <= unit.registers:
                     gain = full * places * vectors / (places + vectors)
                     blocks.append((gain, -high, (high, long, wide)))
@@ -78,8 +78,8 @@ def list_blocks(
 def make_candidates(context: Any, kernel: tvm.IRModule, unit: VectorUnit, count: int) -> list[Any]:
     """Schedules of a kernel that are worth measuring first, at most `count`.
 
-    `context` is the kernel's TuneContext, whose space says what can be decided. Empty where the
-    kernel is no sum over tiles.
+    `context` is the kernel's TuneContext, whose space defines the decisions. Empty where the
+    kernel is not a sum over tiles.
     """
     from tvm.s_tir import Schedule, meta_schedule
 
@@ -89,7 +89,7 @@ def make_candidates(context: Any, kernel: tvm.IRModule, unit: VectorUnit, count:
         trace.apply_to_schedule(schedule, remove_postproc=True)
         schedule.enter_postproc()
         if all(step.apply(schedule) for step in context.space_generator.postprocs):
-            # Of the function as it is now: weights are in the order of its loops.
+            # For the function as it is now: weights are in the order of its loops.
             arguments = meta_schedule.arg_info.ArgInfo.from_entry_func(schedule.mod, True)
             made.append(meta_schedule.search_strategy.MeasureCandidate(schedule, arguments))
     return made
@@ -97,60 +97,40 @@ def make_candidates(context: Any, kernel: tvm.IRModule, unit: VectorUnit, count:
 
 def _decide(designs: Sequence[Any], unit: VectorUnit, count: int) -> Iterator[Any]:
     """Traces with blocks of `list_blocks` as decisions."""
-    # Where a result is finished as soon as its block is, before the next block is begun.
-    design = next(
-        (
-            one
-            for one in designs
-            if any(i.kind.name == "ReverseComputeAt" for i in one.trace.insts)
-        ),
-        designs[0],
-    )
-    trace = design.trace
+    # Finish a result as soon as its block is done, before the next block begins.
+    traces = [design.trace for design in designs]
+    finishing = (t for t in traces if any(i.kind.name == "ReverseComputeAt" for i in t.insts))
+    trace = next(finishing, traces[0])
     tiles = [one for one in trace.insts if one.kind.name == "SamplePerfectTile"]
-    parts = [len(trace.decisions[one]) for one in tiles]
-    spatial = [one for one, split in zip(tiles, parts, strict=True) if split == _SPATIAL]
-    reduced = [one for one, split in zip(tiles, parts, strict=True) if split == _REDUCED]
+    spatial = [one for one in tiles if len(trace.decisions[one]) == _SPATIAL]
+    reduced = [one for one in tiles if len(trace.decisions[one]) == _REDUCED]
     if not reduced or len(spatial) < 2 or len(spatial) + len(reduced) != len(tiles):
         return
-    extents = [math.prod(map(int, trace.decisions[one])) for one in spatial]
-    rows = extents[-3] if len(spatial) > 2 else 1
-    blocks = list_blocks(rows, extents[-2], extents[-1], unit)
-    depth = math.prod(map(int, trace.decisions[reduced[-1]]))
-    for block in blocks[: max(1, count // len(_SUMMED))]:
-        for summed in _SUMMED:
-            terms = summed if depth % summed == 0 else 1
-            yield _write(trace, spatial, reduced, extents, block, terms)
-
-
-def _write(
-    trace: Any,
-    spatial: Sequence[Any],
-    reduced: Sequence[Any],
-    extents: Sequence[int],
-    block: tuple[int, int, int],
-    terms: int,
-) -> Any:
-    """Write a block into a trace: channels outside, so that their weights stay in the cache."""
-    inner = [1] * (len(extents) - len(block)) + list(block)[-len(extents) :]
-    for place, (one, extent, size) in enumerate(zip(spatial, extents, inner, strict=True)):
-        outside = place == len(extents) - 1
-        steps = extent // size
-        decision = [steps, 1, 1, size] if outside else [1, steps, 1, size]
-        trace = _set(trace, one, decision)
-    for one in reduced:
-        size = terms if one.same_as(reduced[-1]) else 1
-        extent = math.prod(map(int, trace.decisions[one]))
-        trace = _set(trace, one, [extent // size, size])
+    extents = {one: math.prod(map(int, trace.decisions[one])) for one in tiles}
     for one in trace.insts:
         if one.kind.name == "SampleCategorical":
             choices = [int(choice) for choice in one.attrs[0]]
             if _UNROLLED in choices:
                 trace = _set(trace, one, choices.index(_UNROLLED))
         elif one.kind.name == "SampleComputeLocation":
-            # Padding: written once for the whole picture, not asked for in the innermost loop.
+            # Padding: written once for the whole picture, not tested in the innermost loop.
             trace = _set(trace, one, _AT_ROOT)
-    return trace
+    rows, columns, channels = [1, *(extents[one] for one in spatial)][-3:]
+    blocks = list_blocks(rows, columns, channels, unit)
+    for block in blocks[: max(1, count // len(_SUMMED))]:
+        written = trace
+        inner = [1] * (len(spatial) - len(block)) + list(block)[-len(spatial) :]
+        for one, size in zip(spatial, inner, strict=True):
+            steps = extents[one] // size
+            # Channels in the outer loop, so that their weights stay in the cache.
+            outside = one.same_as(spatial[-1])
+            written = _set(written, one, [steps, 1, 1, size] if outside else [1, steps, 1, size])
+        for summed in _SUMMED:
+            for one in reduced:
+                fits = one.same_as(reduced[-1]) and extents[one] % summed == 0
+                size = summed if fits else 1
+                written = _set(written, one, [extents[one] // size, size])
+            yield written
 
 
 def _set(trace: Any, instruction: Any, decision: Any) -> Any:

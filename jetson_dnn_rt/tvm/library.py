@@ -1,10 +1,10 @@
 """TVM's variants: tuned within a budget, compiled, and kept in the library.
 
-One tuning database serves all parts of a variant, however the network is cut: kernels are found by
-their form, and most of a stage's kernels are those of the whole network. It says how code is made
-and is trusted as code is; `variants.library.transfer` takes it to another board of the same kind.
-The compiled library of a part is made here, and run only out of a checked entry. Tuning may be
-ended at any time (Ctrl-C, SIGTERM): what was measured is kept, and the next run continues there.
+One tuning database serves all parts of a variant, however the network is cut: kernels are matched
+by structure, and most of a stage's kernels are those of the whole network. It determines how code
+is made and is trusted like code; `variants.library.transfer` takes it to another board of the same
+kind. The compiled library of a part is made here, and run only from a checked entry. Tuning may be
+stopped at any time (Ctrl-C, SIGTERM): measurements are kept, and the next run continues there.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from jetson_dnn_rt.tvm.lowering import lower
 from jetson_dnn_rt.tvm.records import DatabaseError
 from jetson_dnn_rt.tvm.runner import TvmRunner
 from jetson_dnn_rt.tvm.target import TvmTarget, find_local_target
-from jetson_dnn_rt.tvm.tuning import TuningBudget, TuningState
-from jetson_dnn_rt.variants.library.library import EntryKey, Library
+from jetson_dnn_rt.tvm.tuning import TuningState
+from jetson_dnn_rt.variants.library.library import Entry, EntryKey, Library
 from jetson_dnn_rt.variants.measuring.machine import describe_device
 from jetson_dnn_rt.variants.progress import Progress, ignore_progress
 from jetson_dnn_rt.variants.running.engines import PreparedVariant, TuningOptions
@@ -47,9 +47,9 @@ logger = logging.getLogger(__name__)
 _CODE = "kernels.so"
 _PARTS = "parts"
 
-# A process that compiles two networks at once is slower than one after the other.
+# Compiling two networks at once in one process is slower than one after the other.
 _compiling = threading.Lock()
-# Candidates are chosen by their times: two searches at once would measure each other.
+# Candidates are chosen by their times: two searches at once would disturb each other.
 _tuning = threading.Lock()
 _logged: set[str] = set()
 
@@ -62,8 +62,8 @@ class TvmVariant(PreparedVariant):
     Raises
     ------
     BackendUnavailableError
-        When TVM is missing, with the install line, or does not compute in that precision, or the
-        board does not answer.
+        When TVM is missing, with the install command, or does not compute in that precision, or
+        the board does not answer.
     ConfigurationError
         When ``tuning.amp_lists`` cannot be read.
     """
@@ -92,15 +92,15 @@ class TvmVariant(PreparedVariant):
     # -- runners -------------------------------------------------------------------------------
 
     def make(self, part: Part, *, build: bool) -> Runner:
-        """Make a part ready: as it was compiled, or by tuning what is not tuned and compiling.
+        """Prepare a part: load its compiled code, or tune what is not tuned and compile.
 
         Raises
         ------
         NotBuiltError
-            When it is not to be built and not compiled, or not tuned to the end where code cannot
-            be kept; names databases for other targets.
+            When building is not allowed and the part is not compiled, or not fully tuned where
+            code cannot be stored; names databases for other targets.
         BackendUnavailableError
-            When kernels are left without a schedule, with the figures; for several images at once.
+            When kernels are left without a schedule, with the figures; for batches of images.
         ModelError
             When TVM cannot read or compile the network.
         """
@@ -108,7 +108,7 @@ class TvmVariant(PreparedVariant):
             raise BackendUnavailableError(
                 f"{part.name}: tvm runs one image at a time, its kernels are tuned for that"
             )
-        entry = self._library.load(self._code_key(part))
+        entry = self._load_code(part)
         if entry is not None and _CODE in entry.files:
             try:
                 return self._load(part, entry.files[_CODE])
@@ -135,14 +135,15 @@ class TvmVariant(PreparedVariant):
         asked = facts.get("asked")
         if not isinstance(asked, int) or asked < trials:
             return False
-        return (
-            not tvm_compile.find_linker() or self._library.load(self._code_key(part)) is not None
-        )
+        return not tvm_compile.find_linker() or self._load_code(part) is not None
+
+    def _load_code(self, part: Part) -> Entry | None:
+        return self._library.load(self._code_key(part))
 
     def compile(self, part: Part, module: tvm.IRModule | None = None) -> Runner:
-        """Compile a part whose kernels are tuned, and keep the code where it can be linked.
+        """Compile a part whose kernels are tuned, and store the code where it can be linked.
 
-        `module` is the part as `lower` gave it. Raises `NotBuiltError` when kernels are left
+        `module` is the part as returned by `lower`. Raises `NotBuiltError` when kernels are left
         without a schedule, `ModelError` when TVM cannot read or compile the network.
         """
         database = self.load_database()
@@ -150,7 +151,7 @@ class TvmVariant(PreparedVariant):
             raise NotBuiltError(self._explain_missing(part))
         with _compiling:
             module = module or self.lower(part)
-            state = tuning.count_tuned(module, self.target, database)
+            state = tuning.count_tuned(module, database)
             if not state.complete:
                 raise NotBuiltError(f"{_describe_rest(part, state)} ({self.spec})")
             scheduled = tvm_compile.schedule(module, self.target, database)
@@ -165,16 +166,16 @@ class TvmVariant(PreparedVariant):
 
     def compiled_trials(self, part: Part) -> int:
         """Trials of the database that a part was compiled with; -1 where there is no code."""
-        entry = self._library.load(self._code_key(part))
+        entry = self._load_code(part)
         trials = entry.facts.get("trials") if entry is not None else None
         return trials if isinstance(trials, int) else -1
 
     def lower(self, part: Part) -> tvm.IRModule:
-        """A part as TVM tunes and compiles it; errors as `lowering.lower`."""
+        """Lower a part for tuning and compilation; raises what `lowering.lower` raises."""
         return lower(part, self.spec.precision, self.target, colours=self._colours)
 
     def _load(self, part: Part, code: bytes) -> Runner:
-        # What was checked is what is loaded, whatever becomes of the entry meanwhile.
+        # Loads exactly the bytes that were checked, even if the entry changes meanwhile.
         with private_folder() as folder:
             path = folder / _CODE
             path.write_bytes(code)
@@ -198,7 +199,7 @@ class TvmVariant(PreparedVariant):
     # -- tuning -------------------------------------------------------------------
 
     def prepare(self, parts: Sequence[Part], progress: Progress = ignore_progress) -> None:
-        """Tune parts; where they run here, compile those with fewer trials than there are now."""
+        """Tune parts; where they run here, recompile those built with fewer trials than now."""
         modules, states = self.tune(parts, progress)
         if not self.runs_here:
             return
@@ -210,7 +211,7 @@ class TvmVariant(PreparedVariant):
     def tune(
         self, parts: Sequence[Part], progress: Progress = ignore_progress
     ) -> tuple[list[tvm.IRModule], list[TuningState]]:
-        """Tune the kernels of parts, those of the first one first; goes on where the library ends.
+        """Tune the kernels of parts, those of the first part first; continues from the library.
 
         Returns
         -------
@@ -225,7 +226,7 @@ class TvmVariant(PreparedVariant):
         ModelError
             When TVM cannot read the network.
         KeyboardInterrupt
-            On SIGINT or SIGTERM, after what was measured was stored.
+            On SIGINT or SIGTERM, after the measurements were stored.
         """
         options = self.options
         with _tuning, _catch_interrupts() as interrupted:
@@ -239,13 +240,13 @@ class TvmVariant(PreparedVariant):
                 progress(f"reading {part.name}", 0, 1)
                 modules.append(self.lower(part))
             # One batch for every kernel of every part first, so that none is left without a
-            # schedule when time is over; a single part is tuned in that order anyway.
+            # schedule when time runs out; a single part is tuned in that order anyway.
             first = min(tuning.BATCH, options.trials) if len(parts) > 1 else options.trials
             if options.tunes:
                 for trials in dict.fromkeys([first, options.trials]):
                     for part, module in zip(parts, modules, strict=True):
                         self._search(part, module, database, trials, progress, interrupted)
-            states = [tuning.count_tuned(module, self.target, database) for module in modules]
+            states = [tuning.count_tuned(module, database) for module in modules]
             if options.tunes:
                 self.store_database(database, parts, states)
         for part, state in zip(parts, states, strict=True):
@@ -269,9 +270,9 @@ class TvmVariant(PreparedVariant):
         begin_s = database.seconds
         tuning.tune(
             module,
-            self.target,
             database,
-            TuningBudget(trials, left_s / 60 if minutes else 0.0),
+            trials,
+            minutes=left_s / 60 if minutes else 0.0,
             progress=_count_again(progress, part.name, minutes),
             rpc=self.options.rpc,
             stop=interrupted.is_set,
@@ -292,7 +293,7 @@ class TvmVariant(PreparedVariant):
 
     def load_database(self) -> TuningDatabase | None:
         """Load the known schedules; None where there are none, or they are refused (logged)."""
-        entry = self._library.load(self._tuning_key())
+        entry = self._library.load(self._tuning_key)
         if entry is None:
             return None
         try:
@@ -307,14 +308,11 @@ class TvmVariant(PreparedVariant):
         parts: Sequence[Part] = (),
         states: Sequence[TuningState] = (),
     ) -> None:
-        """Keep what is known of the kernels; `parts` were tuned as far as was asked for."""
+        """Store the database; `parts` were tuned with the whole budget."""
         known = dict(self._read_facts())
         for part, state in zip(parts, states, strict=True):
-            known[self.id_of(part)] = {
-                "kernels": state.kernels,
-                "tuned": state.tuned,
-                "asked": self.options.trials,
-            }
+            done = {"kernels": state.kernels, "tuned": state.tuned}
+            known[self.id_of(part)] = {**done, "asked": self.options.trials}
         facts = {
             "target": self.target.text,
             "trials": database.trials,
@@ -323,20 +321,20 @@ class TvmVariant(PreparedVariant):
             "tuned": max((part["tuned"] for part in known.values()), default=0),
             _PARTS: known,
         }
-        key = self._tuning_key()
-        self._library.store(key, database.to_files(), facts, model=self._model.source)
+        files, source = database.to_files(), self._model.source
+        self._library.store(self._tuning_key, files, facts, model=source)
 
     def _explain_missing(self, part: Part) -> str:
-        """Why a part cannot be run yet, and what to do; names databases that are of no use."""
+        """Reason why a part cannot run yet, with the fix; names databases that do not apply."""
         text = f"{part.name} for {self.spec} is not in the library: run jetson-dnn-rt build"
         others = self._describe_others()
         return f"{text} ({others})" if others else text
 
     def _describe_others(self) -> str:
-        """What there is for other targets, where there is nothing for this one; else empty."""
-        if self._library.load(self._tuning_key()) is not None:
+        """Databases for other targets, where there is none for this one; else empty."""
+        own = self._tuning_key
+        if self._library.load(own) is not None:
             return ""
-        own = self._tuning_key()
         keys = [listing.header.key for listing in self._library.entries() if listing.header]
         targets = {key.options for key in keys if set(own.differences(key)) == {"options"}}
         if not targets:
@@ -347,7 +345,7 @@ class TvmVariant(PreparedVariant):
         )
 
     def _read_facts(self) -> dict[str, Any]:
-        entry = self._library.load(self._tuning_key())
+        entry = self._library.load(self._tuning_key)
         parts = entry.facts.get(_PARTS) if entry is not None else None
         return parts if isinstance(parts, dict) else {}
 
@@ -358,39 +356,28 @@ class TvmVariant(PreparedVariant):
         text = f"{part.graph_hash} {self._colours.text}"
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
-    def _tuning_key(self) -> EntryKey:
-        # The target says what it is for: a database that another machine tuned for a board is
-        # as good as the board's own. Of the weights kernels know nothing.
+    def _key(self, kind: str, graph_hash: str, device: str, shapes: Any, options: str) -> EntryKey:
+        model, spec = self._model, self.spec
         return EntryKey(
-            self._model.model_hash,
-            self._model.graph_hash,
-            self.spec.decomposition,
-            "tuning",
-            self.spec.backend,
-            self._version,
-            "",
-            self.spec.precision,
-            (self._model.input_shape,),
-            self.target.text,
-        )
+            model.model_hash, graph_hash, spec.decomposition, kind, spec.backend, self._version,
+            device, spec.precision, tuple(shapes), options,
+        )  # fmt: skip
+
+    @property
+    def _tuning_key(self) -> EntryKey:
+        # The target is enough: a database that another machine tuned for a board is as good as the
+        # board's own. Kernels do not depend on the weights.
+        shapes = [self._model.input_shape]
+        return self._key("tuning", self._model.graph_hash, "", shapes, self.target.text)
 
     def _code_key(self, part: Part) -> EntryKey:
-        return EntryKey(
-            self._model.model_hash,
-            part.graph_hash,
-            self.spec.decomposition,
-            "artefact",
-            self.spec.backend,
-            self._version,
-            describe_device(self.target.device),
-            self.spec.precision,
-            tuple(part.input_shapes),
-            " ".join(filter(None, (self.target.text, self._colours.text))),
-        )
+        options = " ".join(filter(None, (self.target.text, self._colours.text)))
+        device = describe_device(self.target.device)
+        return self._key("artefact", part.graph_hash, device, part.input_shapes, options)
 
 
 def _describe_rest(part: Part, state: TuningState) -> str:
-    """How far a part's kernels are tuned, and what to do about the rest."""
+    """How far a part's kernels are tuned, and the fix for the rest."""
     return (
         f"{part.name}: {state.tuned} of {state.kernels} kernels are tuned, and untuned ones are "
         "never run: raise tvm_trials or tvm_minutes, or run jetson-dnn-rt build again: it goes on"
@@ -398,7 +385,7 @@ def _describe_rest(part: Part, state: TuningState) -> str:
 
 
 def _count_again(progress: Progress, name: str, minutes: float) -> Callable[[str, int, int], None]:
-    """Report the trials of this time: what is left is reckoned from when a phase began."""
+    """Report the trials of this run: the remaining time is estimated from the phase's start."""
     phase = f"tuning {name}" + (f" for at most {minutes:g} min" if minutes else "")
     begin: list[int] = []
 
@@ -411,7 +398,7 @@ def _count_again(progress: Progress, name: str, minutes: float) -> Callable[[str
 
 @contextmanager
 def _catch_interrupts() -> Iterator[threading.Event]:
-    """Note SIGINT and SIGTERM instead of ending; a second one has its usual effect."""
+    """Record SIGINT and SIGTERM instead of exiting; a second one has its usual effect."""
     event = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield event
@@ -421,7 +408,7 @@ def _catch_interrupts() -> Iterator[threading.Event]:
     def note(number: int, frame: object) -> None:
         event.set()
         signal.signal(number, before[signal.Signals(number)])
-        logger.warning("interrupted: ends after this batch, and what was measured is kept")
+        logger.warning("interrupted: stopping after this batch; measurements are kept")
 
     try:
         for number in before:

@@ -1,4 +1,4 @@
-"""From a part of a network to TVM: fused kernels, and the order in which they run.
+"""Lowers a part of a network to TVM: fused kernels, and the order in which they run.
 
 ONNX is read into Relax; batch norms are folded into the convolutions before them; convolutions
 become channels-last, where the channels of a pixel are one vector; FP16 is written into the ONNX
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError, ModelError
+from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.models.graph.mixed_precision import convert_to_fp16
 from jetson_dnn_rt.models.model import Part
 from jetson_dnn_rt.tvm.target import TvmTarget
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from jetson_dnn_rt.models.graph.mixed_precision import Colours
 
-PRECISIONS = ("fp32", "fp16")
-LAYOUTS = ("NHWC", "NCHW")
+_SIMPLIFY = "FoldBatchnormToConv2D DecomposeOpsForInference CanonicalizeBindings FoldConstant"
+_FUSE = "LegalizeOps AnnotateTIROpPattern FoldConstant FuseOps FuseTIR DeadCodeElimination"
 
 
 def lower(
@@ -28,19 +28,19 @@ def lower(
     precision: str,
     target: TvmTarget,
     *,
-    layout: str = "NHWC",
+    channels_last: bool = True,
     colours: Colours | None = None,
 ) -> tvm.IRModule:
-    """Bring a network into the form that is tuned, scheduled and compiled.
+    """Lower a network to the form that is tuned, scheduled and compiled.
 
     Parameters
     ----------
     precision : str
-        ``fp32`` or ``fp16`` (mixed: what is coloured so; inputs and outputs stay float32).
-    layout : str
-        ``NHWC``, or ``NCHW``: TVM's own, what one gets who asks for nothing.
+        ``fp32`` or ``fp16`` (mixed, by colour; inputs and outputs stay float32).
+    channels_last : bool
+        Else ``NCHW``, TVM's default layout.
     colours : Colours, optional
-        What FP16 is allowed for; the lists of ``config/amp.yaml`` by default.
+        Operators allowed in FP16; the lists of ``config/amp.yaml`` by default.
 
     Returns
     -------
@@ -53,14 +53,8 @@ def lower(
     ModelError
         When TVM cannot read the network; names the operator.
     BackendUnavailableError
-        When a package is missing, or the precision.
+        When a package is missing.
     """
-    if layout not in LAYOUTS:
-        raise ConfigurationError(f"layout {layout!r} is not one of {', '.join(LAYOUTS)}")
-    if precision not in PRECISIONS:
-        raise BackendUnavailableError(
-            f"tvm computes in {', '.join(PRECISIONS)}, not in {precision}"
-        )
     from tvm.relax import transform
 
     data = part.onnx_model()
@@ -71,14 +65,25 @@ def lower(
         with target.to_tvm():
             if precision == "fp16":
                 module = _sum_in_fp32(module)
-            module = _simplify(module)
-            if layout == "NCHW":
-                return _fuse(module)
-            module = _fuse(_use_channels_last(module))
-            # Constants are marked: a schedule may want them in another order.
-            return transform.AttachAttrLayoutFreeBuffers()(module)
+            module = run_passes(module, _SIMPLIFY)
+            if channels_last:
+                layouts = {"relax.nn.conv2d": ["NHWC", "HWIO"]}
+                module = transform.ConvertLayout(layouts)(_restore_clips(module))
+                module = run_passes(module, "Normalize CanonicalizeBindings FoldConstant")
+            module = run_passes(module, _FUSE)
+            # Constants are marked: a schedule may need them in another layout.
+            return transform.AttachAttrLayoutFreeBuffers()(module) if channels_last else module
     except Exception as error:  # TVM's errors have no class in common
         raise ModelError(f"{part.name} cannot be lowered by TVM: {_first_line(error)}") from error
+
+
+def run_passes(module: tvm.IRModule, names: str) -> tvm.IRModule:
+    """Run Relax passes without options, in order."""
+    import tvm
+    from tvm.relax import transform
+
+    passes = [getattr(transform, name)() for name in names.split()]
+    return tvm.transform.Sequential(passes)(module)
 
 
 def _import_onnx(data: bytes, part: Part) -> tvm.IRModule:
@@ -91,15 +96,15 @@ def _import_onnx(data: bytes, part: Part) -> tvm.IRModule:
     shapes = {name: list(shape) for name, shape in zip(names, part.input_shapes, strict=True)}
     try:
         return from_onnx(graph, shape_dict=shapes, keep_params_in_input=False)
-    except Exception as error:  # every converter raises what it likes
+    except Exception as error:  # converters raise anything
         raise ModelError(f"{part.name} cannot be read by TVM: {_first_line(error)}") from error
 
 
 def _sum_in_fp32(module: tvm.IRModule) -> tvm.IRModule:
     """Add products of FP16 numbers in FP32, as the colours assume.
 
-    As they are read, sums are FP16 too: of a segmenter's 2304 terms the last ones are lost, and a
-    CPU rounds after every one of them, which takes it 2.3 times as long.
+    The importer makes sums FP16 too: of a segmenter's 2304 terms the last ones are lost, and a CPU
+    rounds after every one of them, which takes 2.3 times as long.
     """
     from tvm import ir, relax
     from tvm.relax.expr_functor import PyExprMutator, mutator
@@ -108,7 +113,7 @@ def _sum_in_fp32(module: tvm.IRModule) -> tvm.IRModule:
 
     @mutator
     class Widener(PyExprMutator):  # type: ignore[misc]
-        """Makes the results float32 and rounds them afterwards."""
+        """Makes results float32 and rounds them afterwards."""
 
         def visit_call_(self, call: Any) -> Any:
             call = super().visit_call_(call)
@@ -117,59 +122,21 @@ def _sum_in_fp32(module: tvm.IRModule) -> tvm.IRModule:
             if call.op == product:
                 wide = relax.op.matmul(*call.args, out_dtype="float32")
             else:
-                attributes = call.attrs
-                wide = relax.op.nn.conv2d(
-                    *call.args,
-                    strides=attributes.strides,
-                    padding=attributes.padding,
-                    dilation=attributes.dilation,
-                    groups=attributes.groups,
-                    data_layout=attributes.data_layout,
-                    kernel_layout=attributes.kernel_layout,
-                    out_layout=attributes.out_layout,
-                    out_dtype="float32",
-                )
+                names = "strides padding dilation groups data_layout kernel_layout out_layout"
+                options = {name: getattr(call.attrs, name) for name in names.split()}
+                wide = relax.op.nn.conv2d(*call.args, **options, out_dtype="float32")
             return relax.op.astype(self.builder_.emit(wide), "float16")
 
     module["main"] = Widener(module).visit_expr(module["main"])
     return relax.transform.Normalize()(module)
 
 
-def _simplify(module: tvm.IRModule) -> tvm.IRModule:
-    import tvm
-    from tvm.relax import transform
-
-    return tvm.transform.Sequential(
-        [
-            transform.FoldBatchnormToConv2D(),
-            transform.DecomposeOpsForInference(),
-            transform.CanonicalizeBindings(),
-            transform.FoldConstant(),
-        ]
-    )(module)
-
-
-def _use_channels_last(module: tvm.IRModule) -> tvm.IRModule:
-    import tvm
-    from tvm.relax import transform
-
-    module = _restore_clips(module)
-    return tvm.transform.Sequential(
-        [
-            transform.ConvertLayout({"relax.nn.conv2d": ["NHWC", "HWIO"]}),
-            transform.Normalize(),
-            transform.CanonicalizeBindings(),
-            transform.FoldConstant(),
-        ]
-    )(module)
-
-
 def _restore_clips(module: tvm.IRModule) -> tvm.IRModule:
-    """Make ``maximum`` and ``minimum`` of whatever clips.
+    """Rewrite clipping operators as ``maximum`` and ``minimum``.
 
-    ONNX's Clip is read as two finished kernels, and hard sigmoids as ``clip``. A layout goes
-    through neither: each ReLU6 and hard swish of a MobileNet would stand between two
-    transpositions, and be no part of the convolution before it.
+    ONNX's Clip is imported as two finished kernels, and hard sigmoids as ``clip``. Layout
+    conversion passes through neither: each ReLU6 and hard swish of a MobileNet would be enclosed
+    by two transpositions, and not be fused with the convolution before it.
     """
     from tvm import ir, relax
     from tvm.relax.expr_functor import PyExprMutator, mutator
@@ -179,7 +146,7 @@ def _restore_clips(module: tvm.IRModule) -> tvm.IRModule:
 
     @mutator
     class Restorer(PyExprMutator):  # type: ignore[misc]
-        """Replaces ``clip``, and kernels called like the two of a tensor and a constant."""
+        """Replaces ``clip``, and calls of these two kernels with a tensor and a constant."""
 
         def visit_call_(self, call: Any) -> Any:
             call = super().visit_call_(call)
@@ -197,22 +164,6 @@ def _restore_clips(module: tvm.IRModule) -> tvm.IRModule:
 
     module["main"] = Restorer(module).visit_expr(module["main"])
     return module
-
-
-def _fuse(module: tvm.IRModule) -> tvm.IRModule:
-    import tvm
-    from tvm.relax import transform
-
-    return tvm.transform.Sequential(
-        [
-            transform.LegalizeOps(),
-            transform.AnnotateTIROpPattern(),
-            transform.FoldConstant(),
-            transform.FuseOps(),
-            transform.FuseTIR(),
-            transform.DeadCodeElimination(),
-        ]
-    )(module)
 
 
 def _first_line(error: Exception) -> str:

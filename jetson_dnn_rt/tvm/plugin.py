@@ -1,4 +1,4 @@
-"""What the TVM plug-in adds to the robot's package; see `jetson_dnn_rt.plugins`."""
+"""Entry points of the TVM plug-in; see `jetson_dnn_rt.plugins`."""
 
 COMMANDS = {"export-c": "jetson_dnn_rt.tvm.export_c.command"}
 BACKENDS = {"tvm": "jetson_dnn_rt.tvm.backend"}

@@ -1,10 +1,10 @@
-"""Checks of tuning databases: what their files may hold, what a schedule may add to a kernel.
+"""Checks of tuning databases: allowed file content, and what a schedule may add to a kernel.
 
 A record is a list of instructions that TVM applies to a kernel before it compiles it. Some carry
 code: the annotation ``pragma_import_llvm`` links a module of the record's choice into the library,
 an index map may call functions. So instructions, annotations and index maps are allow-listed, and
-what TVM reads is written again from what was checked. A scheduled kernel is compared with the one
-that was lowered here: a schedule rearranges, it calls nothing and imports nothing.
+TVM reads a copy written from the checked content. A scheduled kernel is compared with the one that
+was lowered here: a schedule rearranges, it calls nothing and imports nothing.
 """
 
 from __future__ import annotations
@@ -25,71 +25,54 @@ if TYPE_CHECKING:
 
 
 class DatabaseError(ModelError):
-    """A tuning database is damaged, refused, or for something else than what is compiled."""
+    """A tuning database is damaged, refused, or does not match what is compiled."""
 
 
-# What the rules and steps of MetaSchedule write, for CPUs and for CUDA. Not among them: those that
-# change types or hide accesses (`Unsafe...`), and those of which no rule makes use.
-_INSTRUCTIONS = frozenset(
-    {
-        *("AddUnitLoop", "Annotate", "Bind", "Blockize", "CacheRead", "CacheWrite", "ComputeAt"),
-        *("ComputeInline", "DecomposeReduction", "EnterPostproc", "Fuse", "GetChildBlocks"),
-        *("GetConsumers", "GetLoops", "GetOutputBlocks", "GetProducers", "GetSBlock", "Merge"),
-        *(
-            "PadEinsum",
-            "Parallel",
-            "RFactor",
-            "ReIndex",
-            "ReindexCacheRead",
-            "ReindexCacheWrite",
-            "Reorder",
-        ),
-        *("ReorderBlockIterVar", "ReverseComputeAt", "ReverseComputeInline", "SampleCategorical"),
-        *("SampleComputeLocation", "SamplePartitionedTile", "SamplePerfectTile", "SetScope"),
-        *("Split", "StorageAlign", "Tensorize", "TransformBlockLayout", "TransformLayout"),
-        *("Unannotate", "Unroll", "Vectorize"),
-    }
-)
-_WITH_INDEX_MAP = frozenset(
-    {"ReindexCacheRead", "ReindexCacheWrite", "TransformBlockLayout", "TransformLayout"}
+# Written by MetaSchedule's rules and steps, for CPUs and for CUDA. Left out: instructions that
+# change types or hide accesses (`Unsafe...`), and those that no rule uses.
+_INSTRUCTIONS = frozenset((
+    "AddUnitLoop", "Annotate", "Bind", "Blockize", "CacheRead", "CacheWrite", "ComputeAt",
+    "ComputeInline", "DecomposeReduction", "EnterPostproc", "Fuse", "GetChildBlocks",
+    "GetConsumers", "GetLoops", "GetOutputBlocks", "GetProducers", "GetSBlock", "Merge",
+    "PadEinsum", "Parallel", "RFactor", "ReIndex", "ReindexCacheRead", "ReindexCacheWrite",
+    "Reorder", "ReorderBlockIterVar", "ReverseComputeAt", "ReverseComputeInline",
+    "SampleCategorical", "SampleComputeLocation", "SamplePartitionedTile", "SamplePerfectTile",
+    "SetScope", "Split", "StorageAlign", "Tensorize", "TransformBlockLayout", "TransformLayout",
+    "Unannotate", "Unroll", "Vectorize",
+))  # fmt: skip
+_WITH_INDEX_MAP = (
+    "ReindexCacheRead",
+    "ReindexCacheWrite",
+    "TransformBlockLayout",
+    "TransformLayout",
 )
 
-# Positions in an instruction's attributes that switch a check of TVM off, with what they must be:
-# `disable_predication`, and a padding that nothing compares with what is there.
+# Positions in an instruction's attributes that switch off a check of TVM, with their required
+# values: `disable_predication`, and a padding that is not checked against the buffer.
 _FIXED: dict[str, dict[int, object]] = {"Split": {1: 0}, "TransformLayout": {2: None}}
 
-ANNOTATIONS = frozenset(
-    {
-        "double_buffer_scope",
-        "pragma_auto_unroll_max_step",
-        "pragma_unroll_explicit",
-        "software_pipeline_async_stages",
-        "software_pipeline_order",
-        "software_pipeline_stage",
-        "tirx.manifest_shared_memory_local_stage",
-        "vector_bytes",
-        "warp_execution",
-        *(
-            f"meta_schedule.{name}"
-            for name in (
-                *("auto_tensorize", "auto_tensorize_init", "cache_type", "cooperative_fetch"),
-                *("cross_thread_reduction_applied", "inline_rule", "layout_rewrite_preproc"),
-                *("parallel", "random_compute_producer", "tensor_core_enabled", "vectorize"),
-                *("thread_extent_high_inclusive", "thread_extent_low_inclusive"),
-                *("tiling_structure", "unroll_explicit", "unroll_implicit"),
-            )
-        ),
-    }
-)
-"""Of loops and blocks; their values are numbers, words or lists of them."""
+ANNOTATIONS = frozenset((
+    "double_buffer_scope", "meta_schedule.auto_tensorize", "meta_schedule.auto_tensorize_init",
+    "meta_schedule.cache_type", "meta_schedule.cooperative_fetch",
+    "meta_schedule.cross_thread_reduction_applied", "meta_schedule.inline_rule",
+    "meta_schedule.layout_rewrite_preproc", "meta_schedule.parallel",
+    "meta_schedule.random_compute_producer", "meta_schedule.tensor_core_enabled",
+    "meta_schedule.thread_extent_high_inclusive", "meta_schedule.thread_extent_low_inclusive",
+    "meta_schedule.tiling_structure", "meta_schedule.unroll_explicit",
+    "meta_schedule.unroll_implicit", "meta_schedule.vectorize", "pragma_auto_unroll_max_step",
+    "pragma_unroll_explicit", "software_pipeline_async_stages", "software_pipeline_order",
+    "software_pipeline_stage", "tirx.manifest_shared_memory_local_stage", "vector_bytes",
+    "warp_execution",
+))  # fmt: skip
+"""Annotations of loops and blocks; their values are numbers, words or lists of them."""
 
-# What scheduled kernels have that no record annotates: of the function, of ``StorageAlign``, and
-# of tensor intrinsics.
+# In scheduled kernels without being annotated by a record: of the function, of ``StorageAlign``,
+# and of tensor intrinsics.
 _NEW_KEYS = frozenset({"tirx.is_scheduled", "buffer_dim_align"})
 
 _NEW_OPERATORS = re.compile(
     r"(prim|tirx)\.(if_then_else|likely|min_value|max_value|reinterpret)"
-    # The instructions of tensor cores, which TVM's own intrinsics bring along.
+    # Tensor-core instructions, which come with TVM's own intrinsics.
     r"|tirx\.(tvm_(load|store)_matrix_sync|tvm_mma_sync|tvm_fill_fragment|tvm_access_ptr"
     r"|tvm_storage_sync|type_annotation|address_of|(ptx_)?(mma_fill|mma_store)(_legacy)?"
     r"|buffer_data|ptx_(ldmatrix|mma|cp_async|commit_group|wait_group)(_legacy)?)"
@@ -118,7 +101,7 @@ _MAX_DEPTH = 8
 def check_workloads(data: bytes) -> bytes:
     """Read the kernels of a database and write them again; they are compared, and never run.
 
-    Raises `DatabaseError` when a kernel is damaged, or holds something else than a kernel.
+    Raises `DatabaseError` when a kernel is damaged or contains anything else.
     """
     lines = []
     for place, content in _read_lines("kernel", data):
@@ -128,7 +111,7 @@ def check_workloads(data: bytes) -> bytes:
             size = int.from_bytes(packed[:8], "little")
             if not re.fullmatch(r"\d{1,20}", number) or len(packed) != 8 + size:
                 raise ValueError("its number or its length is wrong")
-            graph = _write(_check_graph(_parse(packed[8:]), _KERNEL_TYPES)).encode()
+            graph = _write(_check_graph(json.loads(packed[8:]), _KERNEL_TYPES)).encode()
         except (ValueError, TypeError, binascii.Error) as error:
             raise DatabaseError(f"the tuning database is refused: {place}: {error}") from error
         packed = len(graph).to_bytes(8, "little") + graph
@@ -137,7 +120,7 @@ def check_workloads(data: bytes) -> bytes:
 
 
 def check_records(data: bytes, target: tvm.target.Target) -> bytes:
-    """Read the schedules of a database, one in a line, and write them again.
+    """Read the schedules of a database, one per line, and write them again.
 
     Raises `DatabaseError`, which names the record and the instruction, when one is damaged, for
     another target, or could do more than rearrange a kernel.
@@ -194,15 +177,13 @@ def list_kernels(module: tvm.IRModule) -> dict[str, Any]:
     }
 
 
-def _summarise(kernel: Any) -> tuple[set[str], set[str], set[str], set[str]]:
-    """Operators, keys of annotations and attributes, keys of statements, types of objects."""
+def _summarise(kernel: Any) -> tuple[set[str], ...]:
+    """Operators, keys of annotations and attributes, keys of statements, object types."""
     import tvm
 
     nodes = json.loads(tvm.ir.save_json(kernel))["nodes"]
-    operators: set[str] = set()
-    keys: set[str] = set()
-    statements: set[str] = set()
-    types: set[str] = set()
+    found: tuple[set[str], ...] = (set(), set(), set(), set())
+    operators, keys, statements, types = found
     for node in nodes:
         kind, content = node["type"], node.get("data")
         types.add(kind)
@@ -216,7 +197,7 @@ def _summarise(kernel: Any) -> tuple[set[str], set[str], set[str], set[str]]:
             )
         elif kind == "tirx.AttrStmt":
             statements.add(nodes[content["attr_key"]]["data"])
-    return operators, keys, statements, types
+    return found
 
 
 # -- records -----------------------------------------------------------------------------------
@@ -269,14 +250,14 @@ def _check_values(place: str, value: Any, words: re.Pattern[str], depth: int = 0
         raise ValueError(f"{place} has {value!r:.100}")
 
 
-# A database has few of them, each in thousands of records.
+# A database has few distinct ones, each in thousands of records.
 @functools.lru_cache(256)
 def _check_index_map(text: str) -> None:
-    _check_graph(_parse(text.encode()), _INDEX_TYPES)
+    _check_graph(json.loads(text.encode()), _INDEX_TYPES)
 
 
 def _check_graph(graph: Any, types: re.Pattern[str]) -> Any:
-    """Check that objects of TVM as JSON are of allowed types only."""
+    """Check that a JSON graph of TVM objects has allowed types only."""
     for node in graph["nodes"]:
         if not types.fullmatch(node["type"]):
             raise ValueError(f"it holds an object of type {node['type']!r:.100}")
@@ -299,19 +280,15 @@ def _is_number(value: Any) -> bool:
 def _read_lines(kind: str, data: bytes) -> Iterator[tuple[str, Any]]:
     for number, line in enumerate(data.splitlines()):
         try:
-            yield f"{kind} {number}", _parse(line)
+            yield f"{kind} {number}", json.loads(line)
         except (ValueError, RecursionError) as error:
             raise DatabaseError(
                 f"the tuning database is damaged: {kind} {number}: {error}"
             ) from error
 
 
-def _parse(data: bytes) -> Any:
-    return json.loads(data)
-
-
 def _write(content: Any) -> str:
-    # TVM's reader may see something else in an odd file than Python's: it gets a plain one.
+    # TVM's reader may read an odd file differently from Python's: it gets a plain one.
     return json.dumps(content, separators=(",", ":"), allow_nan=False)
 
 
@@ -320,7 +297,7 @@ def _join(lines: list[str]) -> bytes:
 
 
 def _to_plain(value: Any) -> Any:
-    """Convert TVM's containers to Python's; of theirs, only maps have items."""
+    """Convert TVM's containers to Python's; of TVM's, only maps have items."""
     if hasattr(value, "items"):
         return {str(key): _to_plain(item) for key, item in value.items()}
     if isinstance(value, str):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from jetson_dnn_rt.backends.base import Array, Runner, as_host
+from jetson_dnn_rt.backends.base import Array, HostRunner
 from jetson_dnn_rt.models.model import Part
 from jetson_dnn_rt.tvm.target import TvmTarget
 
@@ -16,10 +17,10 @@ if TYPE_CHECKING:
     from tvm import relax
 
 ALIGNMENT = 64
-"""Bytes that kernels take the start of every tensor to be a multiple of."""
+"""Alignment in bytes that kernels assume for every tensor."""
 
 
-class TvmRunner(Runner):
+class TvmRunner(HostRunner):
     """A compiled network.
 
     Inputs in C order that begin at a multiple of 64 bytes are handed on as they are, by DLPack;
@@ -43,13 +44,15 @@ class TvmRunner(Runner):
         self._device = tvm.device(target.device)
         self._machine: Any = relax.VirtualMachine(executable, self._device)
         self._main: Any = self._machine["main"]
-        self._own: list[npt.NDArray[np.float32] | None] = [None] * len(part.input_shapes)
-        self._held: tuple[Any, ...] = ()
 
-    def allocate_input(self, images: int = 1) -> npt.NDArray[np.float32]:
-        """See `Runner.allocate_input`; aligned as kernels want it."""
-        first, *rest = self.input_shapes[0]
-        return _allocate((images * first, *rest))
+    def _allocate(self, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
+        size = math.prod(shape) * 4
+        memory = np.zeros(size + ALIGNMENT, np.uint8)
+        begin = -memory.ctypes.data % ALIGNMENT
+        return memory[begin : begin + size].view(np.float32).reshape(shape)
+
+    def _fits(self, array: npt.NDArray[Any]) -> bool:
+        return array.flags.c_contiguous and array.ctypes.data % ALIGNMENT == 0
 
     def _run(self, values: list[Array]) -> tuple[Array, ...]:
         import tvm
@@ -64,47 +67,25 @@ class TvmRunner(Runner):
             tensors = [tvm.runtime.tensor(array, self._device) for array in arrays]
             self.copied_bytes += sum(array.nbytes for array in arrays)
         found = self._main(*tensors)
-        outputs = (found,) if isinstance(found, tvm.runtime.Tensor) else tuple(found)
-        # The views below are of their memory, which goes back to the pool with the next run.
-        self._held = outputs
+        # The views below refer to their memory, which returns to the pool with the next run.
+        self._outputs = (found,) if isinstance(found, tvm.runtime.Tensor) else tuple(found)
         if self.device == "cpu":
-            return tuple(np.from_dlpack(output) for output in outputs)
-        return tuple(output.numpy() for output in outputs)
-
-    def _place(self, index: int, value: Array) -> npt.NDArray[np.float32]:
-        """The input as kernels take it: C order, aligned."""
-        array = as_host(value)
-        if array.flags.c_contiguous and array.ctypes.data % ALIGNMENT == 0:
-            return array
-        own = self._own[index]
-        if own is None:
-            own = self._own[index] = _allocate(self.input_shapes[index])
-        np.copyto(own, array)
-        self.copied_bytes += own.nbytes
-        return own
+            return tuple(np.from_dlpack(output) for output in self._outputs)
+        return tuple(output.numpy() for output in self._outputs)
 
     def _close(self) -> None:
-        self._held = ()
+        super()._close()
         self._main = self._machine = None
-        self._own = []
 
 
 _pools = threading.local()
 
 
 def _use_threads(count: int) -> None:
-    """Set how many threads TVM's pool of the calling thread has; each thread has its own pool."""
+    """Set the size of TVM's pool of the calling thread; each thread has its own pool."""
     if getattr(_pools, "count", 0) != count:
         import tvm
 
         # Mode 1: the big cores first.
         tvm.get_global_func("runtime.config_threadpool")(1, count)
         _pools.count = count
-
-
-def _allocate(shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
-    """Zeros that begin at a multiple of `ALIGNMENT`."""
-    size = int(np.prod(shape, dtype=np.int64)) * 4
-    memory = np.zeros(size + ALIGNMENT, np.uint8)
-    begin = -memory.ctypes.data % ALIGNMENT
-    return memory[begin : begin + size].view(np.float32).reshape(shape)

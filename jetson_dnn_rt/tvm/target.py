@@ -1,4 +1,4 @@
-"""The release of TVM, and what it compiles kernels for: a CPU by LLVM's name, or a CUDA device."""
+"""TVM's release, and its compilation targets: a CPU by LLVM's name, or a CUDA device."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ TUNING_PACKAGES = {
     "tornado": "tornado",
     "xgboost": "xgboost-cpu",
 }
-"""Import name -> wheel of what tuning imports besides."""
+"""Import name -> wheel of the additional packages that tuning imports."""
 
 TVM_FIX = (
     f"pip install apache-tvm=={TVM_VERSION} apache-tvm-ffi=={TVM_FFI_VERSION} "
-    f"{' '.join(TUNING_PACKAGES.values())} (the extra tvm of this package)"
+    f"{' '.join(TUNING_PACKAGES.values())} jinja2 (the extra tvm of this package)"
 )
 
 _TRIPLES = {"x86-64": "x86_64-linux-gnu", "aarch64": "aarch64-linux-gnu"}
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,39}")
 
 JETSON_CPUS = {"sm_72": "carmel", "sm_87": "cortex-a78ae"}
-"""The cores beside the GPU of a Jetson: Xavier, Orin."""
+"""CPU cores of a Jetson, by the GPU's architecture: Xavier, Orin."""
 
-# What MetaSchedule bounds its thread blocks by; the same on every device from Volta on.
+# Limits of MetaSchedule's thread blocks; the same on every device from Volta on.
 _CUDA_LIMITS = {
     "max_threads_per_block": 1024,
     "max_shared_memory_per_block": 49152,
@@ -43,24 +43,18 @@ _CUDA_LIMITS = {
 
 @dataclass(frozen=True)
 class TvmTarget:
-    """What kernels are tuned and compiled for; equal targets have the same kernels."""
+    """Target of tuning and compilation; equal targets have the same kernels."""
 
     kind: str  # "llvm" or "cuda"
     cpu: str  # LLVM's name, with CUDA of the host's: znver4, cortex-a78ae
     triple: str  # LLVM's name of the platform: x86_64-linux-gnu
     arch: str = ""  # of the CUDA device, "sm_87"; else empty
-    # of one kernel, >= 1; with one there are no parallel loops: it stays on its caller's thread
+    # of one kernel, >= 1; with 1 there are no parallel loops: it runs on its caller's thread
     threads: int = 1
-
-    def __post_init__(self) -> None:
-        if self.kind not in ("llvm", "cuda"):
-            raise ConfigurationError(f"TVM target {self.kind!r} is not llvm or cuda")
-        if self.threads < 1:
-            raise ConfigurationError(f"threads must be >= 1: {self.threads}")
 
     @property
     def text(self) -> str:
-        """One line with all of it, for keys of the library and messages."""
+        """The target in one line, for library keys and messages."""
         words = [self.kind, self.arch, self.triple, self.cpu, f"threads={self.threads}"]
         return " ".join(word for word in words if word)
 
@@ -73,15 +67,10 @@ class TvmTarget:
         """TVM's own target; raises `ConfigurationError` when its LLVM does not know the CPU."""
         import tvm
 
-        host = {
-            "kind": "llvm",
-            "mtriple": self.triple,
-            "mcpu": self.cpu,
-            "num-cores": self.threads,
-        }
-        described: dict[str, Any] = host
+        described: dict[str, Any] = {"kind": "llvm", "mtriple": self.triple, "mcpu": self.cpu}
+        described["num-cores"] = self.threads
         if self.kind == "cuda":
-            described = {"kind": "cuda", "arch": self.arch, **_CUDA_LIMITS, "host": host}
+            described = {"kind": "cuda", "arch": self.arch, **_CUDA_LIMITS, "host": described}
         try:
             return tvm.target.Target(described)
         except Exception as error:  # TVM's errors have no class in common
@@ -91,7 +80,7 @@ class TvmTarget:
 
 
 def find_local_target(threads: int) -> TvmTarget:
-    """Find this machine: its CUDA device where TVM was built with CUDA, else its CPU.
+    """Target of this machine: its CUDA device where TVM was built with CUDA, else its CPU.
 
     Raises `BackendUnavailableError` when TVM was built without LLVM.
     """
@@ -119,15 +108,19 @@ def find_cuda_arch() -> str:
 
     if not tvm.runtime.enabled("cuda"):
         return ""
-    device = tvm.cuda(0)
+    return read_arch(tvm.cuda(0))
+
+
+def read_arch(device: Any) -> str:
+    """``sm_87`` of TVM's CUDA device; empty where there is none."""
     return f"sm_{str(device.compute_version).replace('.', '')}" if device.exist else ""
 
 
 def parse_target(text: str, threads: int) -> TvmTarget:
     """Read ``x86-64:znver4``, ``aarch64:cortex-a78ae`` or ``cuda:sm_87``.
 
-    The host of a CUDA device is taken to be a Jetson's for ``sm_72`` and ``sm_87``, else this
-    machine's. Raises `ConfigurationError` when it is none of these.
+    The host of a CUDA device is assumed to be a Jetson for ``sm_72`` and ``sm_87``, else this
+    machine. Raises `ConfigurationError` when it is none of these.
     """
     family, _, name = text.partition(":")
     if not _NAME.fullmatch(name) or (family != "cuda" and family not in _TRIPLES):

@@ -1,9 +1,9 @@
-"""Searches fast schedules of a network's kernels with MetaSchedule, within a budget.
+"""Searches for fast schedules of a network's kernels with MetaSchedule, within a budget.
 
-Paper 003 gives its search 800 to 1000 trials a kernel and hours. A robot's library is filled in
+Paper 003 gives its search 800 to 1000 trials per kernel and hours. A robot's library is filled in
 minutes: every kernel gets one batch first, the largest before the others, so that none is left
-without a schedule when time is over. Next is always the kernel of which most is expected: its
-share of the network's time, divided by the trials that it had.
+without a schedule when time runs out. After that, the kernel with the largest expected gain is
+next: its share of the network's time, divided by its trials so far.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError
+from jetson_dnn_rt.errors import BackendUnavailableError
 from jetson_dnn_rt.tvm.database import TuningDatabase
 from jetson_dnn_rt.tvm.guesses import find_vector_unit, make_candidates
-from jetson_dnn_rt.tvm.measuring import LocalMeasurer, Measurer, RpcMeasurer
+from jetson_dnn_rt.tvm.measuring import Measurer, RpcMeasurer
 from jetson_dnn_rt.tvm.records import check_scheduled
 from jetson_dnn_rt.tvm.target import TVM_FIX, TvmTarget
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 BATCH = 16
-"""Candidates of a kernel that are compiled together, and after which the cost model learns."""
+"""Candidates of a kernel that are compiled together; then the cost model learns."""
 
 CHECKPOINT_S = 30.0
 
@@ -46,28 +46,13 @@ _PARALLEL_MUTATION = 0.02
 
 
 @dataclass(frozen=True)
-class TuningBudget:
-    """When tuning ends."""
-
-    trials: int = 64  # candidates that are measured of each kernel, >= 1
-    # after which no further batch begins, from the call of `tune`; 0 = no limit
-    minutes: float = 0.0
-
-    def __post_init__(self) -> None:
-        if self.trials < 1:
-            raise ConfigurationError(f"tvm_trials must be >= 1: {self.trials}")
-        if not (math.isfinite(self.minutes) and self.minutes >= 0):
-            raise ConfigurationError(f"tvm_minutes must be >= 0: {self.minutes}")
-
-
-@dataclass(frozen=True)
 class TuningState:
     """How far a network's kernels are tuned."""
 
-    kernels: int  # different ones
-    tuned: int  # those that have a schedule
-    trials: int  # candidates measured of them
-    seconds: float  # that the database took so far
+    kernels: int  # distinct ones
+    tuned: int  # with a schedule
+    trials: int  # candidates measured
+    seconds: float  # tuning time of the database so far
 
     @property
     def complete(self) -> bool:
@@ -75,53 +60,53 @@ class TuningState:
         return self.tuned == self.kernels
 
 
-def count_tuned(module: tvm.IRModule, target: TvmTarget, database: TuningDatabase) -> TuningState:
+def count_tuned(module: tvm.IRModule, database: TuningDatabase) -> TuningState:
     """Count which of a lowered network's kernels a database has schedules for."""
-    kernels = [task.dispatched[0] for task in _extract(module, target)]
-    tuned = sum(database.find_best_s(kernel) is not None for kernel in kernels)
+    kernels = [task.dispatched[0] for task in _extract(module, database.target)]
+    tuned = sum(database.find_best_s(kernel) < math.inf for kernel in kernels)
     trials = sum(database.count_trials(kernel) for kernel in kernels)
     return TuningState(len(kernels), tuned, trials, database.seconds)
 
 
 def tune(
     module: tvm.IRModule,
-    target: TvmTarget,
     database: TuningDatabase,
-    budget: TuningBudget,
+    trials: int,
     *,
+    minutes: float = 0.0,
     progress: Callable[[str, int, int], None] = lambda phase, done, total: None,
     rpc: str = "",
     stop: Callable[[], bool] = lambda: False,
     checkpoint: Callable[[TuningDatabase], None] = lambda database: None,
 ) -> TuningState:
-    """Measure candidates until the budget is spent; goes on where the database ends.
+    """Measure candidates until the budget is spent; continues from the database.
 
     Parameters
     ----------
-    target : TvmTarget
-        What for; without `rpc` it must be this machine.
     database : TuningDatabase
-        Of that target; trials that it holds are part of the budget.
+        Without `rpc` its target must be this machine.
+    trials : int
+        Candidates to measure per kernel, including those in the database; >= 1.
+    minutes : float
+        Time from now after which no further batch begins; 0 = no limit.
     progress : callable
-        Called after every batch: phase, trials made, trials in all.
+        Called after every batch: phase, trials made, total trials.
     rpc : str
         ``HOST:PORT`` of a board that measures; empty: this machine does.
     stop : callable
         Asked before every batch.
     checkpoint : callable
-        Given the database about every 30 s and at the end, whatever ends it.
+        Called with the database about every 30 s and at the end, in every case.
 
     Raises
     ------
     BackendUnavailableError
         When a package of the extra is missing, or the board does not answer.
     """
-    if database.target != target:
-        raise ConfigurationError(f"the database is of {database.target.text}, not {target.text}")
-    session = _Session(module, target, database, budget)
-    measurer: Measurer = RpcMeasurer(rpc, target) if rpc else LocalMeasurer(target)
+    session = _Session(module, database, trials)
+    measurer = RpcMeasurer(rpc, database.target) if rpc else Measurer(database.target)
     began_s = saved_s = time.monotonic()
-    end_s = began_s + 60 * budget.minutes if budget.minutes else math.inf
+    end_s = began_s + 60 * minutes if minutes else math.inf
     spent_s = database.seconds
     try:
         while not stop() and time.monotonic() < end_s:
@@ -139,19 +124,17 @@ def tune(
     finally:
         measurer.close()
         checkpoint(database)
-    return count_tuned(module, target, database)
+    return count_tuned(module, database)
 
 
 class _Kernel:
-    """A kernel that is tuned, with its search."""
+    """A kernel being tuned, with its search."""
 
-    def __init__(
-        self, task: Any, number: int, target: TvmTarget, database: TuningDatabase, trials: int
-    ) -> None:
+    def __init__(self, task: Any, number: int, database: TuningDatabase, trials: int) -> None:
         self.name = str(task.task_name)
         self.weight = int(task.weight)
         self.module = task.dispatched[0]
-        self._number, self._target, self._database = number, target, database
+        self._number, self._target, self._database = number, database.target, database
         self._limit = trials
         self._context: Any = None
         self.trials = database.count_trials(self.module)
@@ -159,22 +142,25 @@ class _Kernel:
 
     @property
     def is_done(self) -> bool:
-        """Whether its budget is spent, or nothing is left to be tried."""
+        """Whether its budget is spent, or nothing is left to try."""
         return self.trials >= self._limit or self._database.is_exhausted(self.module)
 
     @property
     def expected_s(self) -> float:
-        """What one more trial may gain: seconds of a frame that it takes, by trials so far."""
-        return self.weight * (self.best_s or math.inf) / max(1, self.trials)
+        """Expected gain of one more trial: the kernel's seconds per frame by trials so far."""
+        return self.weight * self.best_s / max(1, self.trials)
 
     def measure_batch(self, measurer: Measurer, cost_model: Any) -> None:
-        """Let the search choose candidates, and tell it their times."""
+        """Let the search choose candidates, and report their times to it."""
         if self._context is None and self.trials == 0 and self._target.kind == "llvm":
             self._measure_guesses(measurer, cost_model)
             if self.trials:
                 return
         if self._context is None:
-            self._context = self._begin(cost_model)
+            left = self._limit - self.trials
+            self._context = self._make_context(left)
+            options = (None, self._database.records, cost_model)
+            self._context.pre_tuning(left, min(BATCH, left), *options)
         candidates = self._context.generate_measure_candidates()
         if not candidates:
             self._database.mark_exhausted(self.module)
@@ -189,7 +175,7 @@ class _Kernel:
             self._context = None
 
     def _measure_guesses(self, measurer: Measurer, cost_model: Any) -> None:
-        """Begin with what is known to be fast."""
+        """Begin with candidates that are known to be fast."""
         context = self._make_context(1)
         unit = find_vector_unit(self._target)
         candidates = make_candidates(context, self.module, unit, min(BATCH, self._limit))
@@ -198,36 +184,21 @@ class _Kernel:
             cost_model.update(context, candidates, results)
 
     def _measure(self, measurer: Measurer, candidates: Sequence[Any]) -> list[Any]:
-        """Time candidates and keep the times; returns MetaSchedule's results."""
+        """Time candidates and store the times; returns MetaSchedule's results."""
         from tvm.s_tir import meta_schedule
 
-        for candidate in candidates:  # some are made of the database's, which came from a file
+        for candidate in candidates:  # some derive from the database, which came from a file
             check_scheduled(self.module, candidate.sch.mod)
-        times = measurer.measure(
-            [candidate.sch.mod for candidate in candidates],
-            [candidate.args_info for candidate in candidates],
-            math.inf if self.best_s is None else self.best_s,
-        )
-        if all(seconds is None for seconds in times):
+        times = measurer.measure(candidates, self.best_s)
+        if min(times) == math.inf:
             reason = measurer.failures[0] if measurer.failures else "unknown"
             logger.warning("%s: no candidate of %d runs: %s", self.name, len(times), reason)
         for candidate, seconds in zip(candidates, times, strict=True):
             self._database.add(self.module, candidate, seconds)
-            if seconds is not None:
-                self.best_s = min(seconds, math.inf if self.best_s is None else self.best_s)
+        self.best_s = min(self.best_s, *times)
         self.trials += len(candidates)
-        return [
-            meta_schedule.runner.RunnerResult(None, "failed")
-            if seconds is None
-            else meta_schedule.runner.RunnerResult([seconds], None)
-            for seconds in times
-        ]
-
-    def _begin(self, cost_model: Any) -> Any:
-        left = self._limit - self.trials
-        context = self._make_context(left)
-        context.pre_tuning(left, min(BATCH, left), None, self._database.records, cost_model)
-        return context
+        result = meta_schedule.runner.RunnerResult
+        return [result([s], None) if s < math.inf else result(None, "failed") for s in times]
 
     def _make_context(self, left: int) -> Any:
         from tvm.s_tir import meta_schedule
@@ -241,31 +212,22 @@ class _Kernel:
 
 
 class _Session:
-    """The kernels of one network, and which of them is next."""
+    """The kernels of one network, and the choice of the next one."""
 
-    def __init__(
-        self,
-        module: tvm.IRModule,
-        target: TvmTarget,
-        database: TuningDatabase,
-        budget: TuningBudget,
-    ) -> None:
+    def __init__(self, module: tvm.IRModule, database: TuningDatabase, trials: int) -> None:
         try:
             from tvm.s_tir import meta_schedule
 
             self.cost_model = meta_schedule.cost_model.XGBModel(num_tuning_cores=1)
         except ImportError as error:
             raise BackendUnavailableError(f"TVM cannot tune: {error}; {TVM_FIX}") from error
-        tasks = sorted(_extract(module, target), key=_size_of, reverse=True)
-        self.kernels = [
-            _Kernel(task, number, target, database, budget.trials)
-            for number, task in enumerate(tasks)
-        ]
-        self.total = budget.trials * len(self.kernels)
+        tasks = sorted(_extract(module, database.target), key=_size_of, reverse=True)
+        self.kernels = [_Kernel(task, i, database, trials) for i, task in enumerate(tasks)]
+        self.total = trials * len(self.kernels)
 
     @property
     def trials(self) -> int:
-        """Trials made; a kernel that is done counts as if it had had all."""
+        """Trials made; a finished kernel counts with its full budget."""
         limit = self.total // max(1, len(self.kernels))
         return sum(limit if kernel.is_done else kernel.trials for kernel in self.kernels)
 
@@ -279,17 +241,13 @@ class _Session:
 
 
 def _extract(module: tvm.IRModule, target: TvmTarget) -> list[Any]:
-    from tvm.s_tir import meta_schedule
+    from tvm.s_tir.meta_schedule.relax_integration import extract_tasks
 
-    return list(
-        meta_schedule.relax_integration.extract_tasks(
-            module, target.to_tvm(), {}, module_equality="ignore-tensor"
-        )
-    )
+    return list(extract_tasks(module, target.to_tvm(), {}, module_equality="ignore-tensor"))
 
 
 def _size_of(task: Any) -> float:
-    """Operations of a kernel and of all its twins in the network."""
+    """Operations of a kernel, times its occurrences in the network."""
     from tvm.s_tir.analysis import estimate_tir_flops
 
     return float(task.weight) * float(estimate_tir_flops(task.dispatched[0]))
@@ -300,8 +258,8 @@ def _make_context(
 ) -> Any:
     """Make a ``TuneContext``.
 
-    For CPUs not by its constructor: that one imports the tensor instructions of all devices, half
-    a minute of parsing beside torch, none of which the space of `_make_space` uses.
+    For CPUs without its constructor: that imports the tensor instructions of all devices, half a
+    minute of parsing beside torch, none of which the space of `_make_space` uses.
     """
     import tvm
     from tvm.s_tir import meta_schedule
@@ -311,15 +269,9 @@ def _make_context(
     quiet.setLevel(logging.ERROR)
     if target.kind == "cuda":
         return meta_schedule.TuneContext(
-            module,
-            target=target.to_tvm(),
-            space_generator=space,
-            search_strategy=strategy,
-            task_name=name,
-            rand_state=seed,
-            num_threads=cores,
-            logger=quiet,
-        )
+            module, target=target.to_tvm(), space_generator=space, search_strategy=strategy,
+            task_name=name, rand_state=seed, num_threads=cores, logger=quiet,
+        )  # fmt: skip
     names = "s_tir.meta_schedule.TuneContext", "s_tir.meta_schedule.TuneContextInitialize"
     make, initialize = map(tvm.get_global_func, names)
     said = meta_schedule.logging.get_logging_func(quiet)
@@ -329,7 +281,7 @@ def _make_context(
 
 
 def _make_space(target: TvmTarget) -> Any:
-    """What may be done to a kernel; one thread has no use for parallel loops."""
+    """Space of schedules of a kernel; with one thread there are no parallel loops."""
     from tvm.s_tir import meta_schedule
 
     if target.kind == "cuda":
@@ -345,25 +297,18 @@ def _make_space(target: TvmTarget) -> Any:
             rules.ApplyCustomRule(),
             rules.InlineConstantScalars(),
             rules.AutoInline(
-                into_producer=False,
-                into_consumer=True,
-                inline_const_tensor=True,
-                disallow_if_then_else=True,
-                require_injective=True,
-                require_ordered=True,
+                into_producer=False, into_consumer=True, inline_const_tensor=True,
+                disallow_if_then_else=True, require_injective=True, require_ordered=True,
                 disallow_op=["tirx.exp"],
             ),
             rules.AddRFactor(max_jobs_per_core=_JOBS_PER_CORE, max_innermost_factor=_VECTOR),
             rules.MultiLevelTiling(
-                "SSRSRS",
-                max_innermost_factor=_VECTOR,
+                "SSRSRS", max_innermost_factor=_VECTOR,
                 reuse_write=rules.ReuseType("may", [1, 2], "global"),
             ),
             rules.ParallelizeVectorizeUnroll(
-                max_jobs_per_core=_JOBS_PER_CORE if parallel else -1,
-                max_vectorize_extent=_VECTOR,
-                unroll_max_steps=_UNROLLED,
-                unroll_explicit=True,
+                max_jobs_per_core=_JOBS_PER_CORE if parallel else -1, unroll_explicit=True,
+                max_vectorize_extent=_VECTOR, unroll_max_steps=_UNROLLED,
             ),
             rules.RandomComputeLocation(),
         ],
@@ -374,4 +319,4 @@ def _make_space(target: TvmTarget) -> Any:
             steps.RewriteLayout(),
         ],
         mutator_probs=mutations,
-    )
+    )  # fmt: skip

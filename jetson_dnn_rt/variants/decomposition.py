@@ -1,4 +1,4 @@
-"""Decomposed networks: which layers were replaced by what, and how they are kept in the library.
+"""Decomposed networks: the layers replaced, their ranks, and their form in the library.
 
 `apply_structure` makes the modules of one, to load weights into; `lab.compress` finds the weights.
 """
@@ -35,7 +35,7 @@ Ranks = tuple[Annotated[int, within(1, 1 << 31)], ...]
 
 @dataclass(frozen=True)
 class LayerDecomposition:
-    """One layer and what became of it; multiply-accumulates are per picture."""
+    """One layer and its decomposition; multiply-accumulates are per picture."""
 
     name: str  # path of the submodule in the graph
     kind: Annotated[str, one_of("conv", "linear")]
@@ -43,7 +43,7 @@ class LayerDecomposition:
     macs_before: Count
     macs_after: Count
     error: Annotated[float, within(0, sys.float_info.max)]
-    """Relative, of what `metric` says; 0 without ranks."""
+    """Relative error of what `metric` names; 0 without ranks."""
     metric: Annotated[str, one_of("weight", "output")]
     """"output" where the covariance of the inputs was known."""
     kept: bool  # whether the network has the decomposed layer
@@ -57,10 +57,11 @@ class LayerDecomposition:
 
 @dataclass(frozen=True)
 class Decomposition:
-    """A network and what became of its layers.
+    """A network and the decomposition of its layers.
 
     The counts are of the whole network, including what cannot be decomposed; batch norms are gone
-    afterwards. `note` says why the budget could not be reached, and what was; else it is empty.
+    afterwards. `note` has the reason why the budget could not be reached, and the share that was;
+    else it is empty.
     """
 
     spec: DecompositionSpec
@@ -86,7 +87,7 @@ class Decomposition:
 
     @staticmethod
     def from_json(data: object) -> Decomposition:
-        """Read what `to_json` gave; raises `ModelError` when it is anything else."""
+        """Read the output of `to_json`; raises `ModelError` for anything else."""
         try:
             return read_record(Decomposition, data, "decomposition")
         except ValueError as error:
@@ -106,7 +107,7 @@ class Layer:
 
 
 def describe_layer(module: nn.Module, method: str) -> Layer:
-    """Say whether and as what a layer can be decomposed.
+    """Describe whether and how a layer can be decomposed.
 
     ``tucker`` takes convolutions larger than 1x1, and linear layers as products of two; ``svd``
     takes all of them as products of two, a convolution as kh x kw and 1x1.
@@ -235,9 +236,9 @@ def store_reduced(
     decomposition: Decomposition,
     facts: Mapping[str, Any],
 ) -> Entry:
-    """Keep a decomposed network, in the place of an earlier one of the same name.
+    """Store a decomposed network, replacing an earlier one of the same name.
 
-    `facts` are what JSON can hold; `STEPS_FACT` are the steps of its recovery.
+    `facts` are JSON values; `STEPS_FACT` are the steps of its recovery.
     """
     files = {
         WEIGHTS_FILE: encode_weights(graph),
@@ -267,17 +268,17 @@ def load_reduced(model: Model, spec: DecompositionSpec, library: Library) -> fx.
         return None
 
 
-def stored_steps(model: Model, spec: DecompositionSpec, library: Library) -> int | None:
-    """Recovery steps of the decomposed network in the library; None where there is none."""
+def stored_steps(model: Model, spec: DecompositionSpec, library: Library) -> int:
+    """Recovery steps of the decomposed network in the library; -1 where there is none."""
     entry = library.load(weights_key(model, spec))
     if entry is None:
-        return None
+        return -1
     steps = entry.facts.get(STEPS_FACT, 0)
     return steps if isinstance(steps, int) else 0
 
 
 def read_decomposition(entry: Entry) -> Decomposition:
-    """Read what became of the layers of a stored network.
+    """Read the decomposition of a stored network.
 
     Raises `ModelError`, `KeyError` or `ValueError` when the file is missing or damaged.
     """

@@ -24,7 +24,7 @@ class DecompositionSpec:
     ``tucker`` is for convolutions larger than 1x1 (and linear layers by SVD), ``svd`` for all
     convolutions and linear layers as products of two. The ranks follow from `rule`: ``macs``, the
     share of the network's multiply-accumulates that is kept; ``ratio`` of each rank; ``energy``
-    kept of each mode; ``evbmf`` weakened so much.
+    kept of each mode; ``evbmf`` ranks, weakened by the value.
     """
 
     method: str

@@ -71,7 +71,7 @@ def test_an_image_that_the_driver_refuses():
 
 
 @pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
+def fake(monkeypatch):
     """The driver that `load_kernel` of the input pass finds."""
     fake = FakeDriver()
     monkeypatch.setattr(cuda_input, "CudaDriver", lambda: CudaDriver(fake))
@@ -80,14 +80,14 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
 
 
 @pytest.fixture(autouse=True)
-def forget() -> None:
+def forget():
     cuda_input.load_kernel.cache_clear()
 
 
 def test_the_next_compiler_is_tried_where_the_driver_is_older(fake, monkeypatch):
     tried = []
 
-    def compile_twice(source: str, name: str, capability: tuple[int, int]):  # type: ignore[no-untyped-def]
+    def compile_twice(source, name, capability):  # type: ignore[no-untyped-def]
         assert "input_pass" in source
         assert capability == (8, 7)
         for image in (b"of CUDA 13", b"of CUDA 12"):
@@ -109,7 +109,7 @@ def test_a_driver_that_takes_none_is_told(fake, monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def library() -> Nvrtc:
+def library():
     found = next(open_libraries(), None)
     if found is None:
         pytest.skip("NVRTC is not installed")

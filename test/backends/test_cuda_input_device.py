@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
-from jetson_dnn_rt.backends.cuda.device import Cuda, regions
+from jetson_dnn_rt.backends.cuda.device import regions
 from jetson_dnn_rt.backends.cuda.input import DevicePreprocessor, load_kernel
 from jetson_dnn_rt.backends.cuda.owners import open_cuda
 from jetson_dnn_rt.errors import BackendUnavailableError
@@ -22,7 +20,7 @@ SHAPE = (1, 3, 208, 224)
 
 
 @pytest.fixture
-def cuda() -> Iterator[Cuda]:
+def cuda():
     try:
         cuda = open_cuda()
     except BackendUnavailableError as error:
@@ -31,7 +29,7 @@ def cuda() -> Iterator[Cuda]:
     cuda.close()
 
 
-def make_frame(cuda: Cuda, encoding: str, height: int, width: int) -> Frame:
+def make_frame(cuda, encoding, height, width):
     image = cuda.allocate_mapped(ENCODINGS[encoding].shape(height, width), np.uint8)
     image[:] = np.random.default_rng(2).integers(0, 256, image.shape, np.uint8)
     return Frame(image, encoding, 0, 0, device_address=regions.find(image))

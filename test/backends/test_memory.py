@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import psutil
@@ -18,7 +17,7 @@ MIB = 1 << 20
 
 
 @pytest.fixture
-def resident(monkeypatch: pytest.MonkeyPatch) -> int:
+def resident(monkeypatch):
     """A process of 100 MiB."""
     info = SimpleNamespace(memory_info=lambda: SimpleNamespace(rss=100 * MIB))
     monkeypatch.setattr(psutil, "Process", lambda: info)
@@ -27,7 +26,7 @@ def resident(monkeypatch: pytest.MonkeyPatch) -> int:
     return 100 * MIB
 
 
-def make_torch(*, opened: bool, shared: bool) -> Any:
+def make_torch(*, opened, shared):
     cuda = SimpleNamespace(
         is_initialized=lambda: opened,
         mem_get_info=lambda: (700 * MIB, 1000 * MIB),
@@ -36,8 +35,8 @@ def make_torch(*, opened: bool, shared: bool) -> Any:
     return SimpleNamespace(cuda=cuda)
 
 
-def make_runtime(status: int = 0, *, shared: bool = False, driver: bool = True) -> Any:
-    def info() -> tuple[int, int, int]:
+def make_runtime(status=0, *, shared=False, driver=True):
+    def info():
         if not driver:
             raise RuntimeError("Failed to dlopen libcuda.so.1")
         return status, 700 * MIB, 1000 * MIB
@@ -69,7 +68,7 @@ def test_by_hand(resident, name, module, expected_mib, monkeypatch):
 
 
 def test_without_a_device_the_host_counts(resident, monkeypatch):
-    def fail() -> None:
+    def fail():
         raise BackendUnavailableError("no CUDA device")
 
     monkeypatch.setattr(memory, "open_cuda", fail)

@@ -15,15 +15,15 @@ from jetson_dnn_rt.models.sources.registry import load_model
 class CountingClock(SteadyClock):
     """A clock that jumps when it is waited on, and a nanosecond at every look."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.time_ns = 0
         self.slept = 0
 
-    def now_ns(self) -> int:
+    def now_ns(self):
         self.time_ns += 1
         return self.time_ns
 
-    def sleep_until_ns(self, time_ns: int) -> None:
+    def sleep_until_ns(self, time_ns):
         self.slept += 1
         self.time_ns = max(self.time_ns, time_ns)
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,16 +18,6 @@ from jetson_dnn_rt.backends import torch as torch_backend
 from jetson_dnn_rt.backends.registry import BACKENDS, create_runner, inspect_backend, list_backends
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError
 from jetson_dnn_rt.tvm.target import TVM_FIX
-
-
-@pytest.fixture
-def hide(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Make a library look as if it were not installed."""
-
-    def hide(name: str) -> None:
-        monkeypatch.setitem(sys.modules, name, None)
-
-    return hide
 
 
 def test_every_back_end_is_listed_with_what_to_do():
@@ -46,9 +34,9 @@ def test_every_back_end_is_listed_with_what_to_do():
 
 
 @pytest.mark.parametrize("name", ["onnxruntime", "openvino", "torch", "tensorrt", "tvm"])
-def test_missing_library(hide, name):
+def test_missing_library(monkeypatch, name):
     model = make_model(Classifier(), (8, 8))
-    hide(name)
+    monkeypatch.setitem(sys.modules, name, None)
     info = next(info for info in list_backends() if info.name == name)
     assert not info.available
     wheel = {"tvm": "apache-tvm==0.27"}.get(name, name)
@@ -60,7 +48,7 @@ def test_missing_library(hide, name):
 def test_broken_library(monkeypatch):
     real = importlib.import_module
 
-    def fail(name: str, package: str | None = None) -> object:
+    def fail(name, package=None):
         if name == "openvino":
             raise OSError("libtbb.so.12: cannot open shared object file")
         return real(name, package)
@@ -118,11 +106,11 @@ def test_what_tvm_runs_without_is_said(monkeypatch):
     assert "sudo apt install g++" in info.reason
 
 
-def test_tensorrt_without_a_device(hide, monkeypatch):
+def test_tensorrt_without_a_device(monkeypatch):
     """The library alone is of no use; both who could own memory on a device are named."""
     monkeypatch.setitem(sys.modules, "tensorrt", make_tensorrt("8.6.1"))
     for name in ("torch", "cuda", "cuda.bindings", "cuda.bindings.runtime", "cuda.cudart"):
-        hide(name)
+        monkeypatch.setitem(sys.modules, name, None)
     info = inspect_backend("tensorrt")
     assert not info.available
     assert "TensorRT 8.6.1 is installed, no CUDA device: torch cannot be" in info.reason
@@ -173,8 +161,6 @@ def test_bf16_without_the_instructions_is_refused(monkeypatch):
         monkeypatch.setattr(torch_backend, "choose_device", lambda: "cpu")
         with pytest.raises(BackendUnavailableError, match=r"not in bf16 \(no bf16"):
             create_runner(model, backend, "bf16", threads=1)
-    with pytest.raises(BackendUnavailableError, match="no bf16 instructions"):
-        torch_backend.TorchRunner(model, "bf16", 1)
 
 
 @pytest.mark.parametrize(
@@ -196,20 +182,3 @@ def test_precision_that_a_back_end_has_not(backend, precision):
 def test_bad_arguments(backend, precision, threads, words):
     with pytest.raises(ConfigurationError, match=words):
         create_runner(make_model(Classifier(), (8, 8)), backend, precision, threads=threads)
-
-
-def test_no_library_is_imported_before_it_is_needed():
-    """A robot without OpenVINO must be able to import everything of ours."""
-    code = """
-import importlib, pkgutil, sys
-for name in ("onnxruntime", "openvino", "onnx", "onnx2torch", "tensorrt", "torch", "tvm"):
-    sys.modules[name] = None
-import jetson_dnn_rt.backends as package
-names = [m.name for m in pkgutil.walk_packages(package.__path__, package.__name__ + ".")]
-for name in names:
-    importlib.import_module(name)
-print(len(names))
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout) > 15

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
 import torch
 from networks import BoxesAndScores, BrightColumns, Classifier, make_model
 
-from jetson_dnn_rt.backends.base import Runner, RunnerClosedError
+from jetson_dnn_rt.backends.base import RunnerClosedError
 from jetson_dnn_rt.backends.registry import create_runner, inspect_backend
 from jetson_dnn_rt.errors import ModelError
-from jetson_dnn_rt.models.model import Model
-from jetson_dnn_rt.models.sources.registry import load_model
 
 SIZE = (32, 48)
 
@@ -28,7 +25,7 @@ VARIANTS = [
 ]
 
 
-def create(model: Model, backend: str, precision: str, threads: int = 1) -> Runner:
+def create(model, backend, precision, threads=1):
     info = inspect_backend(backend)
     if not info.available:
         pytest.skip(f"{backend}: {info.reason}")
@@ -37,7 +34,7 @@ def create(model: Model, backend: str, precision: str, threads: int = 1) -> Runn
     return create_runner(model, backend, precision, threads=threads)
 
 
-def make_image(seed: int) -> np.ndarray:
+def make_image(seed):
     return np.random.default_rng(seed).random((1, 3, *SIZE), np.float32)
 
 
@@ -64,7 +61,14 @@ def test_agrees_with_torch(network, backend, precision):
             # bf16 has 8 bits; around 4000 that would be steps of 16.
             tolerance = 1e-4 if precision == "fp32" else 0.02
             np.testing.assert_allclose(output, wanted.numpy(), rtol=1e-4, atol=tolerance)
-    runner.close()
+        first = [output.copy() for output in outputs]
+        np.testing.assert_array_equal(image, make_image(seed))
+        for one, other in zip(first, runner.run([image]), strict=True):
+            np.testing.assert_array_equal(one, other)
+    for _ in range(2):
+        runner.close()
+    with pytest.raises(RunnerClosedError, match=backend):
+        runner.run([make_image(0)])
 
 
 @pytest.mark.parametrize(("backend", "precision"), VARIANTS)
@@ -75,18 +79,6 @@ def test_short_types_are_really_used(backend, precision):
         exact = model.torch_module()(torch.from_numpy(make_image(0))).numpy()
     error = float(np.abs(runner.run([make_image(0)])[0] - exact).max())
     assert (error > 1e-4) == (precision == "bf16")
-
-
-@pytest.mark.parametrize(("backend", "precision"), VARIANTS)
-def test_inputs_are_not_changed(backend, precision):
-    runner = create(make_model(Classifier(), SIZE), backend, precision)
-    buffer = runner.allocate_input()
-    buffer[:] = make_image(1)
-    first = [output.copy() for output in runner.run([buffer])]
-    np.testing.assert_array_equal(buffer, make_image(1))
-    again = runner.run([buffer])
-    for one, other in zip(first, again, strict=True):
-        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize(("backend", "precision"), [v for v in VARIANTS if v[0] != "torch"])
@@ -128,16 +120,6 @@ def test_outputs_whose_length_changes(backend, precision):
 
 
 @pytest.mark.parametrize(("backend", "precision"), VARIANTS)
-def test_closed_is_closed(backend, precision):
-    runner = create(make_model(Classifier(), SIZE), backend, precision)
-    runner.run([make_image(0)])
-    runner.close()
-    runner.close()
-    with pytest.raises(RunnerClosedError, match=backend):
-        runner.run([make_image(0)])
-
-
-@pytest.mark.parametrize(("backend", "precision"), VARIANTS)
 def test_runners_of_one_model_share_nothing_that_changes(backend, precision):
     model = make_model(Classifier(), SIZE)
     one, other = create(model, backend, precision), create(model, backend, precision)
@@ -167,7 +149,7 @@ def test_two_threads_compute_the_same(backend):
 
 
 class DamagedOrigin:
-    def onnx_model(self) -> bytes:
+    def onnx_model(self):
         return b"no model"
 
 
@@ -177,22 +159,6 @@ def test_a_network_that_the_library_refuses(backend):
     object.__setattr__(model, "origin", DamagedOrigin())
     with pytest.raises(ModelError, match=f"cannot be loaded by {backend}"):
         create(model, backend, "fp32")
-
-
-@pytest.mark.parametrize("backend", ["onnxruntime", "openvino", "torch"])
-def test_one_thread_is_the_calling_thread(backend):
-    pytest.importorskip(backend)
-    model = load_model("builtin:detector")
-    runner = create_runner(model, backend, "fp32", threads=1)
-    image = np.zeros(model.input_shape, np.float32)
-    runner.run([image])
-    own_ns, all_ns = time.thread_time_ns(), time.process_time_ns()
-    for _ in range(5):
-        runner.run([image])
-    own_ns, all_ns = time.thread_time_ns() - own_ns, time.process_time_ns() - all_ns
-    # Of the processor's time, not of the clock's: what other programs do is not in it.
-    assert own_ns > 0.8 * all_ns
-    runner.close()
 
 
 SIGNAL_AFTER_RUNNERS = """

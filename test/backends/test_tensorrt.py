@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import sys
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 import onnx
@@ -17,44 +16,80 @@ from onnx_parts import OnnxPart, make_classifier, make_exponential, make_join, m
 
 from jetson_dnn_rt.backends.base import RunnerClosedError
 from jetson_dnn_rt.backends.cuda.device import CudaError
-from jetson_dnn_rt.backends.tensorrt.api import find_fix
-from jetson_dnn_rt.backends.tensorrt.build import (
-    BuildOptions,
-    BuiltEngine,
-    build_engine,
-    find_node,
-)
+from jetson_dnn_rt.backends.cuda.owners import PythonCuda, TorchCuda
+from jetson_dnn_rt.backends.registry import inspect_backend
+from jetson_dnn_rt.backends.tensorrt.build import BuildOptions, build_engine, find_node
 from jetson_dnn_rt.backends.tensorrt.runner import EngineError, TensorRtRunner, api
-from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError, ModelError
+from jetson_dnn_rt.errors import BackendUnavailableError, ModelError
 
 VERSIONS = ("8.5.3.1", "8.6.1", "10.3.0", "11.1.0")
 
 
 @pytest.fixture(params=VERSIONS)
-def trt(request: pytest.FixtureRequest) -> Any:
+def trt(request):
     return make_tensorrt(request.param)
 
 
-def create(part: OnnxPart, precision: str, trt: Any, **options: Any) -> TensorRtRunner:
+REAL = [
+    pytest.mark.tensorrt,
+    # From 10.12 on TensorRT warns of what 11 lacks.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+
+
+class Maker:
+    """Makes runners of a TensorRT, made-up or, where `module` is None, real, and closes them."""
+
+    def __init__(self, module, owner):
+        self.module, self._owner, self.made = module, owner, []
+
+    def __call__(self, part, precision, **options):
+        try:
+            cuda = self._owner()
+        except BackendUnavailableError as error:
+            pytest.skip(str(error))
+        self.made.append(TensorRtRunner(part, precision, cuda=cuda, module=self.module, **options))
+        return self.made[-1]
+
+    def build(self, part, precision, options=None):
+        return build_engine(part, precision, options, module=self.module)
+
+
+@pytest.fixture(
+    params=[*VERSIONS, *(pytest.param(owner, marks=REAL) for owner in (TorchCuda, PythonCuda))]
+)
+def make(request):
+    """The made-up TensorRT of each version, and the real one with either owner of memory."""
+    made_up = isinstance(request.param, str)
+    if not made_up and not (info := inspect_backend("tensorrt")).available:
+        pytest.skip(info.reason)
+    maker = (
+        Maker(make_tensorrt(request.param), FakeCuda) if made_up else Maker(None, request.param)
+    )
+    yield maker
+    for runner in maker.made:
+        runner.close()
+
+
+def create(part, precision, trt, **options):
     options.setdefault("cuda", FakeCuda())
     return TensorRtRunner(part, precision, module=trt, **options)
 
 
-def make_image(part: OnnxPart, seed: int = 0) -> np.ndarray:
+def make_image(part, seed=0):
     return np.random.default_rng(seed).random(part.input_shapes[0], np.float32)
 
 
-def compute(part: OnnxPart, *values: np.ndarray) -> list[np.ndarray]:
+def compute(part, *values):
     session = onnxruntime.InferenceSession(part.data, providers=["CPUExecutionProvider"])
-    return session.run(
-        None, {i.name: v for i, v in zip(session.get_inputs(), values, strict=True)}
-    )
+    names = [value.name for value in session.get_inputs()]
+    return session.run(None, dict(zip(names, values, strict=True)))
 
 
 # ---- the build -------------------------------------------------------------------------------
 
 
-def build(trt: Any, precision: str = "fp32", **options: Any) -> tuple[BuiltEngine, Any, Any]:
+def build(trt, precision="fp32", **options):
     """What came of it, the network and the configuration."""
     built = build_engine(make_classifier(), precision, BuildOptions(**options), module=trt)
     return built, *trt.builds[-1]
@@ -66,6 +101,7 @@ def test_fp32_is_ieee_with_an_explicit_batch(trt):
     assert config.set == set()  # TF32 is on by default
     assert network.data == make_classifier().data
     assert config.pools == {trt.MemoryPoolType.WORKSPACE: 64 << 20}
+    assert config.default_device_type is trt.DeviceType.GPU
 
 
 @pytest.mark.parametrize("version", VERSIONS[:3])
@@ -132,18 +168,6 @@ def test_dla(version):
         build(trt, dla_core=1)
 
 
-def test_without_dla_the_gpu_is_the_device(trt):
-    _, _, config = build(trt, "fp16")
-    assert config.default_device_type is trt.DeviceType.GPU
-    assert trt.BuilderFlag.GPU_FALLBACK not in config.set
-
-
-@pytest.mark.parametrize("values", [{"workspace_mib": 0}, {"dla_core": -1}])
-def test_bad_options(values):
-    with pytest.raises(ConfigurationError, match=next(iter(values))):
-        BuildOptions(**values)
-
-
 @pytest.mark.parametrize(
     ("layer", "node"),
     [
@@ -182,7 +206,7 @@ def test_an_operator_that_tensorrt_lacks(trt):
         build_engine(make_classifier(), "fp32", module=trt)
     text = str(caught.value)
     assert "test:part cannot be read by TensorRT: Softmax 'Softmax_scores': No importer" in text
-    assert text.endswith("TensorRT cannot run this operator: take another back end for this stage")
+    assert text.endswith("TensorRT cannot run this operator: use another back end for this stage")
 
 
 @pytest.mark.parametrize(
@@ -218,53 +242,69 @@ def test_no_driver(version):
         create(make_classifier(), "fp32", trt, engine=b"any")
 
 
-def test_a_message_without_a_known_fix_stays_as_it_is():
-    assert find_fix("an error that nobody has seen") == ""
+def test_outputs_without_a_fixed_shape(make):
+    # The real one may complain of it itself.
+    words = r"output found has the dynamic shape .* list of boxes" if make.module else ""
+    with pytest.raises(ModelError, match=words):
+        make(make_list(), "fp32")
 
 
-@pytest.mark.parametrize("precision", ["bf16", "int8"])
-def test_precisions(trt, precision):
-    for make in (create, lambda *args: build_engine(args[0], args[1], module=args[2])):
-        with pytest.raises(BackendUnavailableError, match=f"fp32, fp16, not in {precision}"):
-            make(make_classifier(), precision, trt)
-
-
-def test_outputs_without_a_fixed_shape(trt):
-    with pytest.raises(ModelError, match=r"output found has the open shape .* list of boxes"):
-        create(make_list(), "fp32", trt)
+def test_a_dla_core_that_is_not_there(make):
+    with pytest.raises(BackendUnavailableError, match="dla_core 9 is not there"):
+        make(make_classifier(), "fp16", options=BuildOptions(dla_core=9))
 
 
 # ---- the engine ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("precision", ["fp32", "fp16"])
-def test_results(trt, precision):
+@pytest.mark.parametrize("cuda_graph", [True, False])
+@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-5), ("fp16", 5e-3)])
+def test_results(make, precision, tolerance, cuda_graph):
     part = make_classifier()
-    runner = create(part, precision, trt)
+    runner = make(part, precision, cuda_graph=cuda_graph)
     assert (runner.backend, runner.precision, runner.device) == ("tensorrt", precision, "cuda")
-    assert runner.version == trt.__version__
-    assert runner.cuda_graph
+    assert runner.cuda_graph == cuda_graph
     buffer = runner.allocate_input()
     assert buffer.shape == part.input_shapes[0]
     for seed in range(3):
         buffer[:] = make_image(part, seed)
         scores, best = runner.to_host(runner.run([buffer]))
         expected, number = compute(part, buffer)
-        np.testing.assert_allclose(scores, expected, atol=1e-6 if precision == "fp32" else 2e-3)
+        np.testing.assert_allclose(scores, expected, atol=tolerance)
         np.testing.assert_array_equal(best, number)
         # 8.x has no 64-bit integers.
-        assert best.dtype == (np.int32 if trt.__version__.startswith("8") else np.int64)
+        assert best.dtype == (np.int32 if runner.version.startswith("8") else np.int64)
 
 
-def test_an_engine_is_stored_and_taken_again(trt):
+def test_the_exponential_is_not_fp16(make):
+    """exp(11) and more is beyond 65504: in fp16 it would be infinite."""
+    part = make_exponential()
+    image = np.full(part.input_shapes[0], 8.0, np.float32)  # 0.5 * 3 * 8 = 12
+    runner = make(part, "fp16")
+    (found,) = runner.to_host(runner.run([image]))
+    assert np.isfinite(found).all()
+    np.testing.assert_allclose(found, np.exp(12.0), rtol=1e-2)
+
+
+def test_an_engine_is_stored_and_taken_again(make):
     part = make_classifier()
-    built = build_engine(part, "fp16", module=trt)
+    built = make.build(part, "fp16")
     assert built.build_ms > 0
-    count = len(trt.builds)
-    runner = create(part, "fp16", trt, engine=built.engine)
-    assert len(trt.builds) == count
+    runner = make(part, "fp16", engine=built.engine)
     outputs = runner.to_host(runner.run([make_image(part)]))
-    np.testing.assert_allclose(outputs[0], compute(part, make_image(part))[0], atol=2e-3)
+    np.testing.assert_allclose(outputs[0], compute(part, make_image(part))[0], atol=5e-3)
+    assert make.module is None or len(make.module.builds) == 1
+    assert make.build(part, "fp16", BuildOptions(timing_cache=built.timing_cache)).engine
+
+
+def test_damaged_engines(make):
+    part = make_classifier()
+    engine = make.build(part, "fp32").engine
+    with pytest.raises(EngineError, match="cannot be loaded"):
+        make(part, "fp32", engine=b"no engine" + engine[9:])
+    wrong = r"takes \[\(1, 3, 16, 24\)\], needed is \[\(1, 3, 4, 4\)"
+    with pytest.raises(EngineError, match=wrong):
+        make(make_exponential(), "fp32", engine=engine)
 
 
 def test_an_engine_of_another_version(trt):
@@ -273,24 +313,13 @@ def test_an_engine_of_another_version(trt):
         create(make_classifier(), "fp32", trt, engine=engine)
 
 
-def test_an_engine_of_another_part(trt):
-    engine = build_engine(make_exponential(), "fp32", module=trt).engine
-    with pytest.raises(
-        EngineError, match=r"takes \[\(1, 3, 4, 4\)\], needed is \[\(1, 3, 16, 24\)"
-    ):
-        create(make_classifier(), "fp32", trt, engine=engine)
-
-
-def test_two_inputs_keep_their_order(trt):
+def test_two_inputs_keep_their_order(make):
     part = make_join()
-    left, right = (
-        np.random.default_rng(seed).standard_normal(part.input_shapes[0]).astype(np.float32)
-        for seed in (1, 2)
-    )
-    runner = create(part, "fp32", trt)
-    for values in ((left, right), (right, left)):
-        (joined,) = runner.to_host(runner.run(values))
-        np.testing.assert_allclose(joined, compute(part, *values)[0], atol=1e-6)
+    values = [make_image(part, seed) - 0.5 for seed in (1, 2)]
+    runner = make(part, "fp32")
+    for given in (values, values[::-1]):
+        (joined,) = runner.to_host(runner.run(given))
+        np.testing.assert_allclose(joined, compute(part, *given)[0], atol=1e-6)
 
 
 def test_inputs_from_the_device_in_either_layout(trt):
@@ -304,15 +333,16 @@ def test_inputs_from_the_device_in_either_layout(trt):
         np.testing.assert_allclose(runner.to_host(outputs)[0], expected, atol=1e-6)
 
 
-def test_one_stage_hands_device_arrays_to_the_next(trt):
+def test_one_stage_hands_device_arrays_to_the_next(make):
     first, second = make_exponential(), make_tail()
-    image = make_image(first)
-    one, other = create(first, "fp32", trt), create(second, "fp32", trt)
-    maps = one.run([image])
-    assert all(isinstance(array, FakeArray) for array in maps)
-    (found, kept) = other.to_host([*other.run(maps), image])
-    np.testing.assert_allclose(found, compute(second, *compute(first, image))[0], atol=1e-6)
-    assert kept is image  # what a stage on the CPU has left is on the host already
+    one, other = make(first, "fp16"), make(second, "fp16")
+    for seed in range(3):
+        image = make_image(first, seed)
+        maps = one.run([image])
+        assert all(hasattr(array, "__cuda_array_interface__") for array in maps)
+        (found, kept) = other.to_host([*other.run(maps), image])
+        np.testing.assert_allclose(found, compute(second, *compute(first, image))[0], rtol=1e-2)
+        assert kept is image  # what a stage on the CPU has left is on the host already
 
 
 def test_values_of_another_shape_or_number(trt):
@@ -340,7 +370,7 @@ def test_a_frame_is_a_copy_and_a_launch(trt):
 class NoCapture(FakeCuda):
     """A device whose stream cannot be captured."""
 
-    def capture(self, work: Any) -> Any:
+    def capture(self, work):
         raise RuntimeError("operation not permitted when stream is capturing")
 
 
@@ -360,15 +390,6 @@ def test_without_a_graph_it_is_queued_and_said_once(trt, caplog):
     assert "test:part on tensorrt" in told[0].getMessage()
     assert "not permitted" in told[0].getMessage()
     assert told[0].levelno == logging.WARNING
-
-
-def test_a_graph_that_is_not_wanted(trt, caplog):
-    cuda = FakeCuda()
-    runner = create(make_classifier(), "fp32", trt, cuda=cuda, cuda_graph=False)
-    cuda.calls.clear()
-    runner.run([make_image(make_classifier())])
-    assert cuda.calls == ["copy", "enqueue"]
-    assert not caplog.records
 
 
 def test_a_run_that_fails_says_why(trt):
@@ -393,12 +414,6 @@ def test_closed_is_closed(trt):
 # ---- the library itself ----------------------------------------------------------------------
 
 
-def test_missing_library(monkeypatch):
-    monkeypatch.setitem(sys.modules, "tensorrt", None)
-    with pytest.raises(BackendUnavailableError, match=r"cannot be imported.*python3-libnvinfer"):
-        api.import_tensorrt()
-
-
 @pytest.mark.parametrize(
     ("version", "works"), [("8.4.1.5", False), ("8.5.0", True), ("10.0", True)]
 )
@@ -409,7 +424,7 @@ def test_oldest_version(monkeypatch, version, works):
     if works:
         assert api.import_tensorrt() is module
         return
-    with pytest.raises(BackendUnavailableError, match=f"{version} is too old, needed is 8.5"):
+    with pytest.raises(BackendUnavailableError, match=f"{version} is too old, 8.5"):
         api.import_tensorrt()
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +23,6 @@ from jetson_dnn_rt.backends.registry import create_runner
 from jetson_dnn_rt.backends.threads import count_cores, limit_opencv
 from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.tasks import Work
 from jetson_dnn_rt.variants.running.variant_set import VariantSet
 
@@ -35,7 +33,7 @@ SIZE = (128, 128)
 WORK_NS = 60_000_000
 
 
-def read_thread_times() -> dict[str, int]:
+def read_thread_times():
     """Time on a core of each thread of this process, in ns; `OSError` if it is not counted."""
     files = Path("/proc/self/task").glob("*/schedstat")
     return {file.parent.name: int(file.read_text().split()[0]) for file in files}
@@ -44,7 +42,7 @@ def read_thread_times() -> dict[str, int]:
 class Convolutions(torch.nn.Module):
     """Nothing but convolutions, which oneDNN computes without asking torch for threads."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(1)
@@ -54,17 +52,17 @@ class Convolutions(torch.nn.Module):
                 torch.nn.Conv2d(32, 4, 3, 2, 1),
             )
 
-    def forward(self, image: torch.Tensor) -> torch.Tensor:
+    def forward(self, image):
         return self.layers(image)
 
 
 @pytest.fixture(scope="module")
-def model() -> Model:
+def model():
     return make_model(Convolutions(), SIZE, ("a", "b", "c", "d"))
 
 
 @pytest.fixture(autouse=True)
-def kernel_counts() -> None:
+def kernel_counts():
     try:
         read_thread_times()
     except OSError as error:
@@ -72,24 +70,24 @@ def kernel_counts() -> None:
 
 
 @pytest.fixture
-def several_cores() -> None:
+def several_cores():
     if count_cores() < 2:
         pytest.skip("one core: a library that takes them all takes one")
 
 
 @pytest.fixture(autouse=True)
-def opencv_as_before() -> Iterator[None]:
+def opencv_as_before():
     before = cv2.getNumThreads()
     yield
     cv2.setNumThreads(before)
 
 
-def count_busy(works: Sequence[Callable[[], object]]) -> int:
+def count_busy(works):
     """Threads of this process that worked while each of these was repeated on a thread."""
     ready, done = threading.Barrier(len(works) + 1), threading.Barrier(len(works) + 1)
     leave = threading.Event()
 
-    def run(work: Callable[[], object]) -> None:
+    def run(work):
         ready.wait()
         end_ns = time.thread_time_ns() + WORK_NS
         while time.thread_time_ns() < end_ns:
@@ -151,7 +149,7 @@ def test_a_runner_finds_its_number_on_a_thread_that_has_another(model):
     one, two = (create_runner(model, "torch", "fp32", threads=n) for n in (1, 2))
     found = []
 
-    def run() -> None:
+    def run():
         for runner in (two, one, two):
             runner.run([image])
             found.append(torch.get_num_threads())
@@ -168,7 +166,7 @@ def test_opencv_takes_its_share(several_cores):
     frame = np.zeros((1080, 1920, 3), np.uint8)
     small = np.empty((360, 640, 3), np.uint8)
 
-    def resize() -> None:
+    def resize():
         cv2.resize(frame, (640, 360), dst=small, interpolation=cv2.INTER_LINEAR)
 
     cv2.setNumThreads(count_cores())

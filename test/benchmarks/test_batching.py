@@ -1,40 +1,37 @@
 """`batching`: both sides get the same frames, and the verdict is that of the figures."""
 
-from collections import Counter
-
 import benches
 import pytest
+from traced_jobs import make_record
 
 pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 
-from benchmarks.batching import SIDES, Tally, _judge
+from benchmarks.batching import SIDES, describe, judge
 
 
-def make_tally(met, runs):
-    return Tally(10, met, [5.0, 15.0], Counter(met=10), Counter(runs))
-
-
-@pytest.mark.parametrize(("batched", "passed"), [(19.5, True), (19.3, False), (30.0, True)])
-def test_no_fewer_frames_are_met_with_batches(batched, passed):
-    tallies = {
-        (1.3, SIDES[0]): make_tally([batched], {1: 5, 2: 15}),
-        (1.3, SIDES[1]): make_tally([20.0], {1: 10}),
-    }
-    drive = _judge(1.3, tallies, tolerance=0.03)
+@pytest.mark.parametrize(
+    ("batched", "alone", "gain", "passed"),
+    [
+        ([19.5], [20.0], -0.025, True),
+        ([19.3], [20.0], -0.035, False),
+        # A machine that halves its speed between two rounds changes nothing.
+        ([21.0, 10.5, 0.0], [20.0, 10.0, 0.0], 0.05, True),
+    ],
+)
+def test_no_fewer_frames_are_met_with_batches(batched, alone, gain, passed):
+    rates = zip(SIDES, (batched, alone), strict=True)
+    drive = judge(1.3, {side: {"met_per_s_by_round": met} for side, met in rates}, 0.03)
+    assert drive["gain"] == pytest.approx(gain)
     assert drive["passed"] is passed
-    assert drive["gain"] == pytest.approx(batched / 20.0 - 1.0)
-    assert drive["sides"][SIDES[0]]["in_batches"] == 0.75
-    assert drive["sides"][SIDES[1]]["in_batches"] == 0.0
-    assert drive["sides"][SIDES[0]]["response_p50_ms"] == 10.0
 
 
-def test_rounds_are_compared_one_by_one():
-    """A machine that halves its speed between two rounds changes nothing."""
-    tallies = {
-        (1.3, side): make_tally(met, {1: 5})
-        for side, met in zip(SIDES, ([21.0, 10.5, 0.0], [20.0, 10.0, 0.0]), strict=True)
-    }
-    assert _judge(1.3, tallies, 0.03)["gain"] == pytest.approx(0.05)
+def test_rounds_are_added():
+    rounds = [[make_record(0), make_record(1)], [make_record(2)] * 4]
+    figures = describe(rounds, seconds=0.5)
+    assert (figures["frames"], figures["met_per_s_by_round"]) == (6, [4.0, 8.0])
+    assert figures["met_per_s"] == 6.0
+    assert figures["in_batches"] == 0.0
+    assert figures["outcomes"] == {"met": 6}
 
 
 def test_both_sides_run_all_frames():

@@ -13,6 +13,8 @@ def test_every_frame_of_every_policy_is_accounted_for(tmp_path, monkeypatch):
     pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
     pytest.importorskip("openvino", reason="openvino is not installed")
     monkeypatch.setattr(coordinate, "PHASES", ((0.3, False), (0.3, True)))
+    monkeypatch.setattr(coordinate, "_TIMED_RUNS", 10)
+    monkeypatch.setattr(coordinate, "_SCENES", 4)
     variants = "full@onnxruntime-fp32,full@openvino-fp32"
     cores = len(os.sched_getaffinity(0))
     _, result = benches.run(

@@ -6,9 +6,7 @@ import benches
 import pytest
 
 from benchmarks import overhead
-from benchmarks.harness.tasks import configure
-from benchmarks.overload import bench as overload
-from benchmarks.overload.log import ConsumerSpec, FrameLog, FrameRow, read_stamps_ns
+from benchmarks.overload.bench import FrameRow, Played, describe, read_stamps_ns
 from jetson_dnn_rt.tasks import Admission, JobRecord, Outcome, StageRecord
 
 MS = 1_000_000
@@ -21,10 +19,9 @@ def make_row(stamp, published, *, started=True, admitted=True):
     return FrameRow("detector", stamp * MS, start_ns, published_ns, started and admitted, outcome)
 
 
-def judge(rows, stamps_ns, tasks, deadline, window):
-    tally = overload.Tally(tasks, deadline * MS)
-    tally.add(rows, stamps_ns, (window[0] * MS, window[1] * MS))
-    return tally.to_dict()
+def judge(rows, stamps_ns, tasks, deadline, *windows):
+    rounds = [Played(rows, first * MS, last * MS) for first, last in windows]
+    return describe(rounds, stamps_ns, tasks, deadline * MS)
 
 
 def test_judged_by_hand():
@@ -58,35 +55,16 @@ def test_judged_by_hand():
 
 def test_nothing_seen_has_no_ratios():
     figures = judge([], [], 2, 1, (0, 1000))
-    assert figures["met_ratio"] is None
-    assert figures["met_ratio_admitted"] is None
-    assert figures["in_time_per_s"] == 0.0
-    assert figures["age_ms"] == {"p50": None, "p99": None}
+    assert (figures["met_ratio"], figures["met_ratio_admitted"]) == (None, None)
+    assert (figures["in_time_per_s"], figures["age_ms"]) == (0.0, {"p50": None, "p99": None})
 
 
 def test_rounds_are_added():
-    tally = overload.Tally(1, 5 * MS)
-    for published in (1, 9):
-        tally.add([make_row(0, published)], [0], (0, 100 * MS))
-    both = tally.to_dict()
+    rows = [make_row(0, 1), make_row(200, 209)]
+    both = judge(rows, [0, 200 * MS], 1, 5, (0, 100), (200, 300))
     assert (both["seconds"], both["frames"], both["in_time"]) == (0.2, 2, 1)
     assert both["age_ms"] == {"p50": 1.0, "p99": 9.0}
     assert both["outcomes"] == {"met": 2}
-
-
-def test_specification_and_log_survive_their_texts(tmp_path):
-    tasks = (
-        configure("detector", "null:1", kind="detection"),
-        configure("segmenter", "onnx:x", ["full@openvino-fp32"], input_size=(3, 4)),
-    )
-    spec = ConsumerSpec(tasks, "/image_raw", 640, 480, 2, 12.5, tmp_path / "log")
-    assert ConsumerSpec.from_json(spec.to_json()) == spec
-    rows = [make_row(1, 2), make_row(3, None, started=False)]
-    log = FrameLog()
-    for row in rows:
-        log.add(row)
-    log.write(tmp_path / "log")
-    assert FrameLog.read(tmp_path / "log") == rows
 
 
 def test_stamps_of_a_camera_that_was_ended_while_writing(tmp_path):
@@ -107,20 +85,6 @@ def test_stamp_is_read_from_a_serialized_message():
     header = Header(frame_id="camera")
     header.stamp.sec, header.stamp.nanosec = 12, 34
     assert read_stamp_ns(serialize_message(header)) == 12_000_000_034
-
-
-def test_table_of_overload():
-    figures = judge([make_row(0, 1)], [0], 1, 5, (0, 100))
-    result = {
-        "models": {"detector": "null:1", "segmenter": "null:1"},
-        "execution_alone_ms": {"detector": 1.0, "segmenter": 2.0},
-        "deadline_ms": 5.0,
-        "loads": [{"load": 1.5, "ours": figures, "naive": figures, "passed": False}],
-    }
-    *_, ours, naive = benches.show("overload", result).splitlines()
-    expected = "1 100.0% 100.0% 100.0% 10.0 10.0 + 0.0 1.0"
-    assert ours.split() == ["1.5x", "ours", *expected.split(), "NO"]
-    assert naive.split() == ["1.5x", "naive", *expected.split()]
 
 
 def test_overhead_is_neither_execution_nor_waiting():

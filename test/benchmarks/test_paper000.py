@@ -7,8 +7,8 @@ pytest.importorskip("torch")
 pytest.importorskip("scipy")
 pytest.importorskip("matplotlib")
 
-from benchmarks.paper000 import bench as paper000
-from benchmarks.paper000.hub_checkout import export_yolov5
+from benchmarks import paper000
+from benchmarks.paper000 import export_yolov5
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
 from jetson_dnn_rt.lab.profile.cold_start import ColdStart
 from jetson_dnn_rt.models.sources.registry import load_model

@@ -8,16 +8,22 @@ from networks import make_model
 
 pytest.importorskip("tvm")
 
+
+from benchmarks import paper003
 from benchmarks.harness.networks import Shown
-from benchmarks.paper003 import bench as paper003
-from benchmarks.paper003 import rows as paper003_rows
-from benchmarks.paper003.bench import NETWORKS, Entry
-from benchmarks.paper003.report import BOTH, DEFAULT, OPENCV, TUNED, judge
-from benchmarks.paper003.tuning import (
+from benchmarks.paper003 import (
+    BOTH,
+    DEFAULT,
+    NETWORKS,
+    OPENCV,
+    ROWS,
     SPENT,
+    TUNED,
     DatabaseFolder,
+    Entry,
     Job,
     find_allowance_s,
+    judge,
     plan_jobs,
     tune_all,
 )
@@ -45,33 +51,31 @@ def load_tiny():
 
 
 def test_shares_are_those_of_all_networks_and_fp32_comes_first():
-    jobs = plan_jobs({name: entry.shares for name, entry in NETWORKS.items()})
+    jobs = plan_jobs({n: {"fp32": one.fp32, "fp16": one.fp16} for n, one in NETWORKS.items()})
     assert sum(job.share for job in jobs) == pytest.approx(1.0)
     assert [job.name for job in jobs[:2]] == ["mobilenet_v2-fp32", "detector-fp32"]
     assert {job.precision for job in jobs[:5]} == {"fp32"}
     barred = sum(job.share for job in jobs[:5] if NETWORKS[job.network].barred)
     assert barred > sum(job.share for job in jobs[:5]) / 2
-    (one, other) = plan_jobs({"resnet50": NETWORKS["resnet50"].shares})
+    (one, other) = plan_jobs({"resnet50": {"fp32": 0.13, "fp16": 0.04}})
     assert (one.share, other.share) == pytest.approx((0.13 / 0.17, 0.04 / 0.17))
 
 
-def test_what_is_left_over_goes_to_the_next():
+@pytest.mark.parametrize(
+    ("index", "spent_s", "expected_s"),
+    [
+        (0, {}, 49.5),  # of 99: the last batch ends late
+        (1, {"a-fp32": 10.0}, 0.8 * 99.0 - 10.0),
+        (1, {"a-fp32": 70.0}, 0.8 * 99.0 - 70.0),  # too long before: the next one has less
+        (1, {"a-fp32": 90.0}, 0.0),
+        # An earlier run took its part; nobody gets more than is left of the whole.
+        (0, {"a-fp32": 20.0}, 49.5 - 20.0),
+        (0, {"c-fp32": 90.0}, 99.0 - 90.0),
+    ],
+)
+def test_what_is_left_over_goes_to_the_next(index, spent_s, expected_s):
     jobs = [Job("a", "fp32", 0.5), Job("b", "fp32", 0.3), Job("c", "fp32", 0.2)]
-    usable_s = 99.0  # of 100: the last batch ends late
-    assert find_allowance_s(jobs, 0, {}, 100.0) == pytest.approx(0.5 * usable_s)
-    assert find_allowance_s(jobs, 1, {"a-fp32": 10.0}, 100.0) == pytest.approx(
-        0.8 * usable_s - 10.0
-    )
-    # Too long before: the next one has less.
-    assert find_allowance_s(jobs, 1, {"a-fp32": 70.0}, 100.0) == pytest.approx(
-        0.8 * usable_s - 70.0
-    )
-    assert find_allowance_s(jobs, 1, {"a-fp32": 90.0}, 100.0) == 0.0
-    # An earlier run took its part; nobody gets more than is left of the whole.
-    assert find_allowance_s(jobs, 0, {"a-fp32": 20.0}, 100.0) == pytest.approx(
-        0.5 * usable_s - 20.0
-    )
-    assert find_allowance_s(jobs, 0, {"c-fp32": 90.0}, 100.0) == pytest.approx(usable_s - 90.0)
+    assert find_allowance_s(jobs, index, spent_s, 100.0) == pytest.approx(expected_s)
 
 
 def test_one_that_fails_leaves_the_others(tmp_path):
@@ -85,7 +89,7 @@ def test_one_that_fails_leaves_the_others(tmp_path):
             raise ModelError("lost.onnx is not there")
         return model
 
-    found = tune_all(jobs, find_part, folder, target, minutes=0.0, trials=1)
+    found = tune_all(jobs, find_part, folder, minutes=0.0, trials=1)
     assert found["lost-fp32"]["note"] == "ModelError: lost.onnx is not there"
     assert (found["tiny-fp32"]["tuned"], found["tiny-fp32"]["seconds"]) == (0, 0.0)
     assert found["tiny-fp32"]["kernels"] > 0
@@ -109,8 +113,8 @@ def test_two_runs_do_not_tune_into_one_folder(tmp_path):
     target = find_local_target(1)
     one, other = DatabaseFolder(tmp_path, target), DatabaseFolder(tmp_path, target)
     with one.lock(), pytest.raises(ConfigurationError, match="another run tunes into"):
-        tune_all([], lambda name: None, other, target, minutes=1.0, trials=1)
-    assert tune_all([], lambda name: None, other, target, minutes=1.0, trials=1) == {}
+        tune_all([], lambda name: None, other, minutes=1.0, trials=1)
+    assert tune_all([], lambda name: None, other, minutes=1.0, trials=1) == {}
 
 
 # ---- the report
@@ -134,9 +138,9 @@ def test_rows_by_hand():
     shown[BOTH] = make_shown(1.0, 2.01)
     rows = {
         row["row"]: row
-        for row in paper003_rows.describe_rows(times, shown, {"openvino-bf16": "no bf16 here"})
+        for row in paper003.describe_rows(times, shown, {"openvino-bf16": "no bf16 here"})
     }
-    assert list(rows) == list(paper003_rows.ROWS)
+    assert list(rows) == list(ROWS)
     assert (rows[TUNED]["mean_ms"], rows[TUNED]["p50_ms"], rows[TUNED]["p99_ms"]) == (5, 5, 6)
     assert rows[TUNED]["times_faster_than_default"] == 12.0
     assert rows[TUNED]["times_faster_than_opencv"] == 1.6
@@ -187,11 +191,11 @@ def test_amp_is_compared_with_ground_truth():
     target = find_local_target(1)
     model = load_model("builtin:segmenter")
 
-    class Untuned(paper003_rows.Compiler):
-        def compile_tuned(self, part, precision):
+    class Untuned(paper003.Compiler):
+        def compile_tuned(self, precision, part):
             raise ModelError("none of its 9 kernels is tuned")
 
-    found = paper003_rows.measure_amp("segmenter", model, Untuned(target, {}), 1, 3)
+    found = paper003.measure_amp("segmenter", model, Untuned(target, {}), 1, 3)
     assert found["computed_by"].startswith("onnxruntime on the graph of AMP (none of its 9")
     assert found["metric"] == "mIoU"
     assert 0.5 < found["amp"] < 1.0
@@ -199,10 +203,11 @@ def test_amp_is_compared_with_ground_truth():
     assert found["points_lost"] == pytest.approx(100 * (found["fp32"] - found["amp"]), abs=2e-3)
 
 
-def test_a_small_run_that_is_continued(tmp_path, capsys):
-    networks = {"resnet50": Entry(load_tiny, {"fp32": 0.5, "fp16": 0.5}, barred=True)}
+def test_a_small_run_that_is_continued(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(NETWORKS, "resnet50", Entry("", 0.5, 0.5, barred=True))
+    monkeypatch.setattr(Entry, "load", lambda entry: load_tiny())
     options = ("--models", "resnet50", "--quick", "--trials", "4", "--databases", str(tmp_path))
-    tuned = paper003.run(benches.parse("paper003", *options, "--tune-only"), networks)
+    tuned = paper003.run(benches.parse("paper003", *options, "--tune-only"))
     assert (tuned["models"], tuned["passed"]) == ({}, None)
     for found in tuned["tuning"].values():
         assert found["tuned"] == found["kernels"] > 0
@@ -210,13 +215,13 @@ def test_a_small_run_that_is_continued(tmp_path, capsys):
         assert found["seconds"] > 0.0
     assert "not judged" in benches.show("paper003", tuned)
 
-    result = paper003.run(benches.parse("paper003", *options, "--no-tuning"), networks)
+    result = paper003.run(benches.parse("paper003", *options, "--no-tuning"))
     for name, again in result["tuning"].items():
         before = tuned["tuning"][name]
         assert (again["trials"], again["seconds"]) == (before["trials"], before["seconds"])
     found = result["models"]["resnet50"]
     rows = {row["row"]: row for row in found["rows"]}
-    assert list(rows) == list(paper003_rows.ROWS)
+    assert list(rows) == list(ROWS)
     for name in ("torch-eager", DEFAULT, TUNED, "onnxruntime-fp32"):
         assert 0.0 < rows[name]["p50_ms"] <= rows[name]["p99_ms"]
         assert rows[name]["relative_error"] < 1e-4

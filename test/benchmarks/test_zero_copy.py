@@ -6,16 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks import zero_copy
 from benchmarks.harness.processes import BenchmarkError
-from benchmarks.zero_copy import bench as zero_copy
-from benchmarks.zero_copy.ways import (
-    AS_WRITTEN,
-    FUSED,
-    RESIZED_FIRST,
-    Way,
-    make_message,
-    make_ways,
-)
+from benchmarks.zero_copy import AS_WRITTEN, FUSED, RESIZED_FIRST, Way, make_message, make_ways
 from jetson_dnn_rt.models.input.encodings import ENCODINGS
 from jetson_dnn_rt.models.input.preprocessing import Preprocessing
 

@@ -5,17 +5,18 @@ import pytest
 from fake_cuda import FakeCuda, IntegratedCuda
 from host_kernel import HostKernel, compile_for_host
 
-from benchmarks.zero_copy import gpu as zero_copy_gpu
-from benchmarks.zero_copy.gpu import (
+from benchmarks import zero_copy
+from benchmarks.zero_copy import (
+    FUSED,
     MAPPED,
     MAPPED_FRAME,
     PAGEABLE,
     PINNED,
     PINNED_FRAME,
+    make_device_ways,
+    make_message,
     make_ways,
 )
-from benchmarks.zero_copy.ways import FUSED, make_message
-from benchmarks.zero_copy.ways import make_ways as make_ways_on_host
 from jetson_dnn_rt.backends.cuda.device import DeviceProperties
 from jetson_dnn_rt.errors import BackendUnavailableError
 from jetson_dnn_rt.models.input.preprocessing import Preprocessing
@@ -31,18 +32,18 @@ def function(tmp_path_factory):
 
 
 def test_every_way_ends_in_the_same_input(function, monkeypatch):
-    monkeypatch.setattr(zero_copy_gpu, "load_kernel", lambda: HostKernel(function))
-    monkeypatch.setattr(zero_copy_gpu, "open_cuda", IntegratedCuda)
+    monkeypatch.setattr(zero_copy, "load_kernel", lambda: HostKernel(function))
+    monkeypatch.setattr(zero_copy, "open_cuda", IntegratedCuda)
     message = make_message("bgr8", *SIZE)
-    reference = np.array(make_ways_on_host(EXPECTED, *SIZE, "bgr8")[FUSED].run(message))
-    ways = make_ways(EXPECTED, *SIZE, "bgr8")
+    reference = np.array(make_ways(EXPECTED, *SIZE, "bgr8")[FUSED].run(message))
+    ways = make_device_ways(EXPECTED, *SIZE, "bgr8")
     for way in ways.values():
         there = way.run(message)
         np.testing.assert_array_equal(there.memory, reference)
         assert way.passes == 1
     # Resized and parted bytes, floats, and their copy; or the frame, fetched, and floats.
     on_cpu = 2 * SMALL_BYTES + INPUT_BYTES
-    assert {name: way.copied_bytes for name, way in ways.items()} == {
+    assert {name.removeprefix("cuda "): way.copied_bytes for name, way in ways.items()} == {
         PAGEABLE: on_cpu + INPUT_BYTES,
         PINNED: on_cpu + INPUT_BYTES,
         MAPPED: on_cpu,
@@ -58,7 +59,9 @@ def test_what_the_device_cannot_do_is_left_out(monkeypatch, capsys):
     def fail():
         raise BackendUnavailableError("NVRTC cannot be used")
 
-    monkeypatch.setattr(zero_copy_gpu, "load_kernel", fail)
-    monkeypatch.setattr(zero_copy_gpu, "open_cuda", Unmapped)
-    assert list(make_ways(EXPECTED, *SIZE, "nv12")) == [PAGEABLE, PINNED]
+    monkeypatch.setattr(zero_copy, "load_kernel", fail)
+    monkeypatch.setattr(zero_copy, "open_cuda", Unmapped)
+    assert list(make_device_ways(EXPECTED, *SIZE, "nv12")) == [
+        f"cuda {kind}" for kind in (PAGEABLE, PINNED)
+    ]
     assert "does not convert frames: NVRTC cannot be used" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
 import subprocess
 import sys
@@ -11,7 +12,6 @@ from types import SimpleNamespace
 import cv2
 import hostile_images as hostile
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -28,12 +28,12 @@ from jetson_dnn_rt.cameras.image_messages import decode_image
 class Message:
     """A ``sensor_msgs/msg/CompressedImage`` as far as it is read."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data):
         self.data = data
         self.header = SimpleNamespace(stamp=SimpleNamespace(sec=0, nanosec=0), frame_id="front")
 
 
-def reason_of(data: bytes) -> str:
+def reason_of(data):
     with pytest.raises(BadImageError) as caught:
         decode_image(Message(data), 0)
     assert len(str(caught.value)) < 400
@@ -41,12 +41,12 @@ def reason_of(data: bytes) -> str:
 
 
 @pytest.mark.parametrize(("height", "width"), [hostile.FAR_TOO_LARGE, hostile.TOO_LARGE, (64, 80)])
-def test_a_jpeg_that_hides_its_size_is_refused(height: int, width: int) -> None:
+def test_a_jpeg_that_hides_its_size_is_refused(height, width):
     """EDGES 1: libjpeg skips ``FF 00`` and takes the size behind it, which was not the checked."""
     assert reason_of(hostile.disguise_jpeg(height, width)) == "truncated"
 
 
-def test_opencv_knows_the_limit_in_every_process_of_the_package() -> None:
+def test_opencv_knows_the_limit_in_every_process_of_the_package():
     """EDGES 1: the decoder's own limit is that of the package, whatever is imported first."""
     code = (
         "import jetson_dnn_rt, cv2, numpy as np, sys\n"
@@ -60,33 +60,30 @@ def test_opencv_knows_the_limit_in_every_process_of_the_package() -> None:
     assert side * side == MAX_PIXELS
 
 
-def test_an_error_of_opencv_is_a_bad_image(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_opencv_is_a_bad_image(monkeypatch):
     """EDGES 1: what the decoder raises is the frame's fault, and its text has an end."""
     for error in (cv2.error("x" * 9000), MemoryError(), ValueError("x" * 9000)):
 
-        def fail(*_: object, error: Exception = error) -> None:
+        def fail(*_, error=error):
             raise error
 
         monkeypatch.setattr(cv2, "imdecode", fail)
         assert reason_of(hostile.make_jpeg()) == "truncated"
 
 
-def test_another_size_than_the_checked_one_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_size_than_the_checked_one_is_refused(monkeypatch):
     """EDGES 1: the size is checked again after decoding."""
     monkeypatch.setattr(cv2, "imdecode", lambda *_: np.zeros((49, 64, 3), np.uint8))
     assert reason_of(hostile.make_png()) == "size"
 
 
-def double_frame_header(file: bytes) -> bytes:
+def double_frame_header(file):
     place = file.find(b"\xff\xc0")
     return file[: place + 19] + file[place:]
 
 
-JPEG, PROGRESSIVE, PNG = (
-    hostile.make_jpeg(),
-    hostile.make_jpeg(progressive=True),
-    hostile.make_png(),
-)
+JPEG, PROGRESSIVE = hostile.make_jpeg(), hostile.make_jpeg(progressive=True)
+PNG = hostile.make_png()
 CASES = {
     "jpeg too large": (hostile.resize_jpeg(JPEG, *hostile.TOO_LARGE), "size"),
     "jpeg of no height": (hostile.resize_jpeg(JPEG, 0, 64), "size"),
@@ -108,8 +105,8 @@ CASES = {
     "png with two headers": (PNG[:33] + PNG[8:], "format"),
     "png without a header": (b"\x89PNG\r\n\x1a\n" + PNG[33:], "format"),
     "png with a huge chunk": (PNG[:33] + b"\x7f\xff\xff\xfftEXt" + PNG[41:], "truncated"),
-    "png with an unknown necessary chunk": (
-        PNG[:33] + hostile.make_chunk(b"CgBI", bytes(4)) + PNG[33:],
+    "png with an unknown chunk": (
+        PNG[:33] + hostile.make_chunk(b"CgBI", b"") + PNG[33:],
         "format",
     ),
     "png of chunks without pixels": (hostile.split_png(100_000), "format"),
@@ -118,16 +115,14 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_a_decoder_might_read_otherwise_is_refused(case: str) -> None:
+def test_what_a_decoder_might_read_otherwise_is_refused(case):
     """EDGES 1: two sizes, bytes to be skipped, unknown codings, work without end."""
     data, reason = CASES[case]
     assert reason_of(data) == reason
 
 
 @pytest.mark.parametrize("suffix", [".bmp", ".tiff", ".webp", ".ppm", ".hdr"])
-def test_other_formats_do_not_reach_the_decoder(
-    suffix: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_formats_do_not_reach_the_decoder(suffix, monkeypatch):
     """EDGES 1: OpenCV would know them by their first bytes."""
     picture = np.zeros((8, 8, 3), np.float32 if suffix == ".hdr" else np.uint8)
     data = bytes(cv2.imencode(suffix, picture)[1])
@@ -135,14 +130,9 @@ def test_other_formats_do_not_reach_the_decoder(
     assert reason_of(data) == "format"
 
 
-def test_sound_files_are_decoded() -> None:
-    for data in (
-        hostile.make_jpeg(),
-        hostile.make_jpeg(progressive=True),
-        hostile.make_png(),
-        b"\xff\xd8\xff\xff\xff" + hostile.make_jpeg()[3:],  # fill bytes
-        hostile.make_jpeg() + b"behind the end",
-    ):
+def test_sound_files_are_decoded():
+    filled = b"\xff\xd8\xff\xff\xff" + JPEG[3:]
+    for data in (JPEG, PROGRESSIVE, PNG, filled, JPEG + b"behind the end"):
         array = np.frombuffer(data, np.uint8)
         np.testing.assert_array_equal(
             decode_picture(array), cv2.imdecode(array, cv2.IMREAD_COLOR), strict=True
@@ -151,9 +141,7 @@ def test_sound_files_are_decoded() -> None:
 
 @pytest.mark.parametrize("behind", [False, True])
 @pytest.mark.parametrize("kind", [b"zTXt", b"iTXt", b"iCCP"])
-def test_the_decoder_inflates_nothing_but_pixels(
-    kind: bytes, behind: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_decoder_inflates_nothing_but_pixels(kind, behind, monkeypatch):
     """EDGES 1: 1.4 MB of texts that are inflated to 1.4 GB held the thread of ROS for 7.6 s."""
     seen: list[bytes] = []
     decode = cv2.imdecode
@@ -166,7 +154,7 @@ def test_the_decoder_inflates_nothing_but_pixels(
     assert seen == [hostile.make_flat_png(48, 64)]
 
 
-def test_chunks_that_say_how_to_show_a_png_change_no_pixel() -> None:
+def test_chunks_that_say_how_to_show_a_png_change_no_pixel():
     """EDGES 1: they are not given to the decoder, which would not heed them either."""
     chunks = {
         b"gAMA": b"\0\0\xb1\x8f", b"sRGB": b"\0", b"cHRM": bytes(range(32)),
@@ -180,29 +168,25 @@ def test_chunks_that_say_how_to_show_a_png_change_no_pixel() -> None:
     )
 
 
-def test_a_png_of_a_palette_is_decoded() -> None:
+def test_a_png_of_a_palette_is_decoded():
     """EDGES 1: its colours are kept, also where a text between them and the pixels is not."""
     colours = bytes(range(60))
     indices = np.arange(16, dtype=np.uint8).reshape(4, 4)
     rows = b"".join(b"\0" + row.tobytes() for row in indices)
-    file = (
-        b"\x89PNG\r\n\x1a\n"
-        + hostile.make_chunk(b"IHDR", struct.pack(">IIBBBBB", 4, 4, 8, 3, 0, 0, 0))
-        + hostile.make_chunk(b"PLTE", colours)
-        + hostile.make_chunk(b"tRNS", bytes(3))
-        + hostile.make_chunk(b"tEXt", b"a\0b")
-        + hostile.make_chunk(b"IDAT", zlib.compress(rows))
-        + hostile.make_chunk(b"IEND", b"")
-    )
+    chunks = {
+        b"IHDR": struct.pack(">IIBBBBB", 4, 4, 8, 3, 0, 0, 0), b"PLTE": colours,
+        b"tRNS": bytes(3), b"tEXt": b"a\0b", b"IDAT": zlib.compress(rows), b"IEND": b"",
+    }  # fmt: skip
+    file = PNG[:8] + b"".join(itertools.starmap(hostile.make_chunk, chunks.items()))
     expected = np.frombuffer(colours, np.uint8).reshape(-1, 3)[indices][..., ::-1]
     np.testing.assert_array_equal(decode_picture(np.frombuffer(file, np.uint8)), expected)
 
 
-def test_an_ordinary_png_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ordinary_png_is_not_copied(monkeypatch):
     file = np.frombuffer(PNG, np.uint8)
     decode = cv2.imdecode
 
-    def check(data: npt.NDArray[np.uint8], flags: int) -> object:
+    def check(data, flags):
         assert data is file
         return decode(data, flags)
 
@@ -210,19 +194,17 @@ def test_an_ordinary_png_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     assert decode_picture(file).shape == (48, 64, 3)
 
 
-def test_a_picture_is_as_the_sensor_gave_it() -> None:
+def test_a_picture_is_as_the_sensor_gave_it():
     """Turned by its EXIF data it would not agree with the camera's calibration."""
-    plain, turned = hostile.make_jpeg(), hostile.turn_jpeg(hostile.make_jpeg(), 6)
-    assert cv2.imdecode(np.frombuffer(turned, np.uint8), cv2.IMREAD_COLOR).shape == (64, 48, 3)
-    np.testing.assert_array_equal(
-        decode_picture(np.frombuffer(turned, np.uint8)),
-        decode_picture(np.frombuffer(plain, np.uint8)),
-    )
+    turned = np.frombuffer(hostile.turn_jpeg(JPEG, 6), np.uint8)
+    assert cv2.imdecode(turned, cv2.IMREAD_COLOR).shape == (64, 48, 3)
+    plain = decode_picture(np.frombuffer(JPEG, np.uint8))
+    np.testing.assert_array_equal(decode_picture(turned), plain)
 
 
 @settings(max_examples=400, deadline=None)
 @given(seed=st.integers(0, 10**9))
-def test_a_mutated_file_is_decoded_in_its_checked_size_or_refused(seed: int) -> None:
+def test_a_mutated_file_is_decoded_in_its_checked_size_or_refused(seed):
     """EDGES 1: nothing but a `BadImageError`, and never more pixels than were checked."""
     data = np.frombuffer(hostile.mutate_file(seed), np.uint8)
     try:

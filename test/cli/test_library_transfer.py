@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 from library_entries import FACTS, FILES, make_key
@@ -19,7 +17,7 @@ TUNING = make_key(
 
 
 @pytest.fixture
-def library(tmp_path: Path) -> Library:
+def library(tmp_path):
     """Of two models: a tuning database, code, an engine, weights."""
     library = Library(tmp_path / "here")
     library.store(TUNING, FILES, FACTS, model="builtin:detector")
@@ -31,15 +29,13 @@ def library(tmp_path: Path) -> Library:
     return library
 
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict[str, Any]]:
+def run(capsys, *arguments):
     code = main.main(["library", *arguments, "--json"])
     out = capsys.readouterr().out
     return code, json.loads(out.splitlines()[-1]) if out else {}
 
 
-def test_everything_but_machine_code_goes_round(
-    library: Library, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_everything_but_machine_code_goes_round(library, tmp_path, capsys):
     file, here = str(tmp_path / "all.tar"), ["--engine-cache", str(library.root)]
     code, sent = run(capsys, "export", file, *here)
     assert code == 0
@@ -71,29 +67,19 @@ def test_everything_but_machine_code_goes_round(
         (["--variant", "full@tvm-fp32", "--kind", "tuning"], [("builtin:detector", "tuning")]),
     ],
 )
-def test_only_what_is_named_goes(
-    library: Library,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    options: list[str],
-    found: list[tuple[str, str]],
-) -> None:
+def test_only_what_is_named_goes(library, tmp_path, capsys, options, found):
     where = [str(tmp_path / "some.tar"), "--engine-cache", str(library.root)]
     _, sent = run(capsys, "export", *where, *options)
     assert [(entry["model"], entry["kind"]) for entry in sent["written"]] == found
 
 
-def test_nothing_to_export_is_exit_code_1(
-    library: Library, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_nothing_to_export_is_exit_code_1(library, tmp_path, capsys):
     where = [str(tmp_path / "none.tar"), "--engine-cache", str(library.root)]
     code, sent = run(capsys, "export", *where, "--model", "builtin:nothing")
     assert (code, sent["written"]) == (1, [])
 
 
-def test_a_file_that_is_refused_is_exit_code_2(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_that_is_refused_is_exit_code_2(tmp_path, capsys):
     file = tmp_path / "bad.tar"
     file.write_bytes(b"no archive" * 200)
     where = ["--engine-cache", str(tmp_path)]
@@ -101,9 +87,7 @@ def test_a_file_that_is_refused_is_exit_code_2(
     assert "bad.tar is refused" in capsys.readouterr().err
 
 
-def test_a_library_is_taken_only_when_it_is_trusted(
-    library: Library, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_library_is_taken_only_when_it_is_trusted(library, tmp_path, capsys):
     """EDGES 2, 12: a tuning database decides what code is made, so a library is code."""
     file, there = str(tmp_path / "all.tar"), ["--engine-cache", str(tmp_path / "there")]
     run(capsys, "export", file, "--engine-cache", str(library.root))

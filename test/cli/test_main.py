@@ -12,7 +12,7 @@ import pytest
 
 from jetson_dnn_rt import __version__
 from jetson_dnn_rt.cli import doctor, main
-from jetson_dnn_rt.cli.checks import Check
+from jetson_dnn_rt.cli.doctor import Check
 from jetson_dnn_rt.cli.environment import prepare_environment, profile_variable
 from jetson_dnn_rt.cli.text import format_rows
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
@@ -20,20 +20,15 @@ from jetson_dnn_rt.errors import ConfigurationError, ModelError
 COMMAND = [sys.executable, "-m", "jetson_dnn_rt.cli.main"]
 
 
-def start(*arguments: str) -> subprocess.CompletedProcess[str]:
+def start(*arguments):
     return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=120)
 
 
 @pytest.mark.parametrize(
     ("error", "code"), [(ConfigurationError("bad\nvalue"), 2), (ModelError("no such file"), 1)]
 )
-def test_errors_are_one_line_with_their_exit_code(
-    error: Exception,
-    code: int,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    def fail(args: object) -> int:
+def test_errors_are_one_line_with_their_exit_code(error, code, monkeypatch, capsys):
+    def fail(args):
         raise error
 
     monkeypatch.setattr(doctor, "execute", fail)
@@ -44,33 +39,33 @@ def test_errors_are_one_line_with_their_exit_code(
     assert captured.out == ""
 
 
-def test_a_mistake_in_the_code_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mistake_in_the_code_keeps_its_traceback(monkeypatch):
     monkeypatch.setattr(doctor, "execute", lambda args: 1 // 0)
     with pytest.raises(ZeroDivisionError):
         main.main(["doctor"])
 
 
 @pytest.mark.parametrize("arguments", [[], ["no-such-command"], ["doctor", "--no-such-option"]])
-def test_bad_arguments_are_exit_code_2(arguments: list[str]) -> None:
+def test_bad_arguments_are_exit_code_2(arguments):
     with pytest.raises(SystemExit) as ended:
         main.main(arguments)
     assert ended.value.code == 2
 
 
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version(capsys):
     with pytest.raises(SystemExit) as ended:
         main.main(["--version"])
     assert ended.value.code == 0
     assert capsys.readouterr().out == f"jetson-dnn-rt {__version__}\n"
 
 
-def test_every_command_has_the_interface_and_a_help_text() -> None:
+def test_every_command_has_the_interface_and_a_help_text():
     help_text = main.build_parser().format_help()
     for name in main.list_commands():
         assert name in help_text
 
 
-def test_closed_pipe_is_no_traceback(tmp_path: Path) -> None:
+def test_closed_pipe_is_no_traceback(tmp_path):
     reader, writer = os.pipe()
     os.close(reader)
     try:
@@ -85,7 +80,7 @@ def test_closed_pipe_is_no_traceback(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (1, b"")
 
 
-def test_help_needs_nothing_heavy() -> None:
+def test_help_needs_nothing_heavy():
     code = (
         "import sys; from jetson_dnn_rt.cli.main import build_parser; build_parser();"
         "print([m for m in ('torch', 'rclpy', 'matplotlib', 'onnxruntime', 'openvino')"
@@ -95,7 +90,7 @@ def test_help_needs_nothing_heavy() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def make_check(*, ok: bool, required: bool) -> Check:
+def make_check(*, ok, required):
     return Check("thing", ok, "detail", "" if ok else "fix it", required)
 
 
@@ -107,9 +102,7 @@ def make_check(*, ok: bool, required: bool) -> Check:
         (make_check(ok=False, required=True), 1),
     ],
 )
-def test_doctor_fails_only_for_what_run_needs(
-    check: Check, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_doctor_fails_only_for_what_run_needs(check, code, monkeypatch, capsys):
     monkeypatch.setattr(doctor, "run_checks", lambda: [check])
     assert main.main(["doctor", "--json"]) == code
     result = json.loads(capsys.readouterr().out.splitlines()[-1])
@@ -120,7 +113,7 @@ def test_doctor_fails_only_for_what_run_needs(
 
 
 @pytest.mark.slow
-def test_doctor_on_this_machine() -> None:
+def test_doctor_on_this_machine():
     pytest.importorskip("rclpy")
     done = start("doctor", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -131,12 +124,12 @@ def test_doctor_on_this_machine() -> None:
         assert "\n" not in check["fix"]
 
 
-def test_bench_names_the_command_of_a_checkout(capsys: pytest.CaptureFixture[str]) -> None:
+def test_bench_names_the_command_of_a_checkout(capsys):
     assert main.main(["bench", "overload", "--seconds", "3"]) == 2
     assert "python -m benchmarks overload --seconds 3\n" in capsys.readouterr().err
 
 
-def test_environment_is_set_only_where_the_user_has_not() -> None:
+def test_environment_is_set_only_where_the_user_has_not():
     environ: dict[str, str] = {}
     done = prepare_environment(environ)
     assert profile_variable() in done
@@ -148,7 +141,7 @@ def test_environment_is_set_only_where_the_user_has_not() -> None:
     assert theirs == before
 
 
-def test_table_is_aligned() -> None:
+def test_table_is_aligned():
     table = format_rows(["task", "p50"], [["a", 1.25], ["longer", None], ["c", 10]])
     assert table.splitlines() == [
         "task    p50",

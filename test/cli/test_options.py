@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentTypeError, Namespace
-from pathlib import Path
+from argparse import ArgumentTypeError
 
 import pytest
 
@@ -11,22 +10,22 @@ from jetson_dnn_rt.cli import main, options
 from jetson_dnn_rt.cli.run import make_overrides
 
 
-def parse(*arguments: str) -> Namespace:
+def parse(*arguments):
     return main.build_parser().parse_args(["run", *arguments])
 
 
-def write(tmp_path: Path, text: str) -> Path:
+def write(tmp_path, text):
     file = tmp_path / "params.yaml"
     file.write_text(text)
     return file
 
 
 @pytest.fixture
-def params(tmp_path: Path) -> Path:
+def params(tmp_path):
     return write(tmp_path, "detector:\n  ros__parameters:\n    model: builtin:detector\n")
 
 
-def test_every_option_reaches_its_node(params: Path) -> None:
+def test_every_option_reaches_its_node(params):
     args = parse(
         *("--source", "video:x.mp4", "--rate", "12.5", "--detector", "onnx:y.onnx"),
         *("--segmenter", "builtin:segmenter", "--variant", "detector=full@openvino-bf16"),
@@ -47,21 +46,19 @@ def test_every_option_reaches_its_node(params: Path) -> None:
     }
 
 
-def test_no_option_changes_nothing(params: Path) -> None:
+def test_no_option_changes_nothing(params):
     assert make_overrides(parse(), params) == {}
 
 
 @pytest.mark.parametrize(
     ("arguments", "loop"), [([], False), (["--frames", "5"], True), (["--seconds", "5"], True)]
 )
-def test_a_video_is_seen_once_unless_a_length_is_asked_for(
-    arguments: list[str], loop: bool, params: Path
-) -> None:
+def test_a_video_is_seen_once_unless_a_length_is_asked_for(arguments, loop, params):
     overrides = make_overrides(parse("--source", "video:x.mp4", *arguments), params)
     assert overrides["camera"]["loop"] is loop
 
 
-def test_set_wins_over_the_option_that_means_the_same(params: Path) -> None:
+def test_set_wins_over_the_option_that_means_the_same(params):
     args = parse("--source", "video:x", "--set", "camera.loop=true", "--deadline", "detector=40",
                  "--set", "detector.deadline_ms=50")  # fmt: skip
     overrides = make_overrides(args, params)
@@ -80,17 +77,17 @@ def test_set_wins_over_the_option_that_means_the_same(params: Path) -> None:
         ("a=b", "a=b"),
     ],
 )
-def test_values_are_yaml(text: str, value: object) -> None:
+def test_values_are_yaml(text, value):
     assert options.parse_setting(f"detector.some.name={text}") == ("detector", "some.name", value)
 
 
 @pytest.mark.parametrize("text", ["", "detector", "detector=1", ".x=1", "detector.=1", "a.b="])
-def test_settings_of_another_form_are_refused(text: str) -> None:
+def test_settings_of_another_form_are_refused(text):
     with pytest.raises(ArgumentTypeError, match="form"):
         options.parse_setting(text)
 
 
-def test_setting_that_is_no_yaml_is_refused() -> None:
+def test_setting_that_is_no_yaml_is_refused():
     with pytest.raises(ArgumentTypeError, match="YAML"):
         options.parse_setting("detector.x=[1, 2")
 
@@ -118,9 +115,7 @@ def test_setting_that_is_no_yaml_is_refused() -> None:
         ["--frames", "1", "--seconds", "1"],
     ],
 )
-def test_bad_options_end_with_code_2_and_say_which(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_options_end_with_code_2_and_say_which(arguments, capsys):
     with pytest.raises(SystemExit) as ended:
         parse(*arguments)
     assert ended.value.code == 2
@@ -138,8 +133,6 @@ def test_bad_options_end_with_code_2_and_say_which(
         ("", ["detector"]),
     ],
 )  # fmt: skip
-def test_segmenter_none_takes_it_out_of_the_tasks(
-    tmp_path: Path, text: str, tasks: list[str]
-) -> None:
+def test_segmenter_none_takes_it_out_of_the_tasks(tmp_path, text, tasks):
     overrides = make_overrides(parse("--segmenter", "none"), write(tmp_path, text))
     assert overrides == {"perception": {"tasks": tasks}}

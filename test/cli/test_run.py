@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
+import time
 
 import cv2
 import pytest
@@ -30,11 +30,14 @@ SETTINGS = [
 ]
 
 
-def run(*arguments: str) -> int:
+def run(*arguments):
     return main(["run", *SOURCE, *TINY, *SETTINGS, *arguments])
 
 
-def test_frames_are_all_accounted_for(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+COMMAND = [sys.executable, "-m", "jetson_dnn_rt.cli.main", "run", *SOURCE, *TINY]
+
+
+def test_frames_are_all_accounted_for(tmp_path, capfd):
     results = tmp_path / "r.jsonl"
     assert run("--frames", "10", *WIDE, "--results", str(results), "--json") == 0
     report = json.loads(capfd.readouterr().out.splitlines()[-1])
@@ -66,11 +69,11 @@ def test_frames_are_all_accounted_for(tmp_path: Path, capfd: pytest.CaptureFixtu
     assert [stamps[i] for i in range(10)] == sorted(stamps.values())
 
 
-def test_table_and_output_folder(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_table_and_output_folder(tmp_path, capfd):
     folder = tmp_path / "out"
     assert run("--frames", "8", *WIDE, "--output", str(folder)) == 0
     table = capfd.readouterr().out.splitlines()
-    assert table[0].split()[:8] == ["task", "frames", *(o for o in table[0].split()[2:8])]
+    assert table[0].split()[:2] == ["task", "frames"]
     assert set(table[0].split()[2:8]) == OUTCOMES
     assert table[2].split()[:2] == ["detector", "8"]
     assert {file.name for file in folder.iterdir()} == {
@@ -106,14 +109,14 @@ def test_table_and_output_folder(tmp_path: Path, capfd: pytest.CaptureFixture[st
     assert summary["machine"]["versions"]["jetson_dnn_rt"]
 
 
-def test_segmenter_none(capfd: pytest.CaptureFixture[str]) -> None:
+def test_segmenter_none(capfd):
     assert main(["run", *SOURCE, "--detector", "null:1", "--segmenter", "none", "--frames", "2",
                  "--json"]) == 0  # fmt: skip
     out = capfd.readouterr().out
     assert set(json.loads(out.splitlines()[-1])["tasks"]) == {"detector"}
 
 
-def test_seconds_end_a_run(capfd: pytest.CaptureFixture[str]) -> None:
+def test_seconds_end_a_run(capfd):
     assert run("--seconds", "0.3", "--json") == 0
     report = json.loads(capfd.readouterr().out.splitlines()[-1])
     assert report["frames"] > 0
@@ -136,9 +139,7 @@ def test_seconds_end_a_run(capfd: pytest.CaptureFixture[str]) -> None:
         (["--results", "/proc/no/such/file"], "/proc/no"),
     ],
 )
-def test_what_cannot_be_used_is_one_line_and_code_2(
-    arguments: list[str], word: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_used_is_one_line_and_code_2(arguments, word, capfd):
     assert run("--frames", "2", *arguments) == 2
     captured = capfd.readouterr()
     last = captured.err.strip().splitlines()[-1]
@@ -149,25 +150,22 @@ def test_what_cannot_be_used_is_one_line_and_code_2(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signal_ends_a_run_with_its_report(number: signal.Signals) -> None:
-    command = [sys.executable, "-m", "jetson_dnn_rt.cli.main", "run", "--json", *SOURCE, *TINY]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
+def test_signals_end_a_run_with_its_report():
+    process = subprocess.Popen(
+        [*COMMAND, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     for line in process.stderr:
         if "cli.run: schedulable" in line:  # the tasks are active
             break
-    process.send_signal(number)
-    process.send_signal(number)
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGTERM)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
     assert set(json.loads(out.splitlines()[-1])["tasks"]) == {"detector", "segmenter"}
 
 
-def test_jobs_that_are_not_in_the_trace_fail_the_run(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(part: StreamPart, batch: object) -> None:
+def test_jobs_that_are_not_in_the_trace_fail_the_run(tmp_path, capfd, monkeypatch):
+    def refuse(part, batch):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(StreamPart, "append", refuse)
@@ -178,24 +176,18 @@ def test_jobs_that_are_not_in_the_trace_fail_the_run(
 
 
 @pytest.mark.slow
-def test_a_killed_run_leaves_a_trace_up_to_its_last_batch(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "jetson_dnn_rt.cli.main", "run", *SOURCE, *TINY, *WIDE]
+def test_a_killed_run_leaves_a_trace_up_to_its_last_batch(tmp_path):
     process = subprocess.Popen(
-        [*command, *SETTINGS, "--output", str(tmp_path)], stderr=subprocess.DEVNULL
+        [*COMMAND, *WIDE, *SETTINGS, "--output", str(tmp_path)], stderr=subprocess.DEVNULL
     )
     stream = tmp_path / "trace" / "jobs-0000.arrows"
     try:
-        grown = 0
         sizes: set[int] = set()
-        # The header, then at least two batches.
-        while len(sizes) < 3:
+        # Nothing, the header, then at least two batches.
+        while len(sizes - {0}) < 3:
             assert process.poll() is None
-            try:
-                process.wait(0.05)
-            except subprocess.TimeoutExpired:
-                grown = stream.stat().st_size if stream.is_file() else 0
-            if grown:
-                sizes.add(grown)
+            sizes.add(stream.stat().st_size if stream.is_file() else 0)
+            time.sleep(0.05)
     finally:
         process.kill()
         process.wait()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import array
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 
@@ -47,7 +46,7 @@ ITEMS = {item.field: item for item in describe(Example)}
         ("means", [1, 2.5], (1.0, 2.5)),
     ],
 )
-def test_values_come_in_the_type_of_their_field(field: str, given: Any, value: Any) -> None:
+def test_values_come_in_the_type_of_their_field(field, given, value):
     checked = ITEMS[field].check(given)
     assert checked == value
     assert type(checked) is type(value)
@@ -77,7 +76,7 @@ def test_values_come_in_the_type_of_their_field(field: str, given: Any, value: A
         ("cores", [1] * 10_001, "cores must have at most 10000 entries: it has 10001"),
     ],
 )
-def test_a_value_that_cannot_be_is_refused(field: str, given: Any, text: str) -> None:
+def test_a_value_that_cannot_be_is_refused(field, given, text):
     with pytest.raises(ConfigurationError, match=text):
         ITEMS[field].check(given)
 
@@ -90,7 +89,7 @@ NAMES_OF_TIMES = {
 }
 
 
-def test_a_time_is_nothing_or_a_nanosecond_at_least() -> None:
+def test_a_time_is_nothing_or_a_nanosecond_at_least():
     """A deadline of 1e-9 ms was taken, and became 0 ns: one period."""
     assert (TaskConfig, "deadline_ms") in NAMES_OF_TIMES
     assert len(NAMES_OF_TIMES) >= 8
@@ -116,7 +115,7 @@ def test_a_time_is_nothing_or_a_nanosecond_at_least() -> None:
         ("means", [float("nan")] * 10_000),
     ],
 )
-def test_a_refusal_is_short_however_long_the_value_is(field: str, value: Any) -> None:
+def test_a_refusal_is_short_however_long_the_value_is(field, value):
     with pytest.raises(ConfigurationError) as refusal:
         ITEMS[field].check(value)
     assert len(str(refusal.value)) < 400

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -36,21 +35,19 @@ CASES = [
 ]  # fmt: skip
 
 
-def write(folder: Path, text: str) -> Path:
+def write(folder, text):
     file = folder / "params.yaml"
     file.write_text(text)
     return file
 
 
 @pytest.mark.parametrize(("text", "name", "values"), CASES)
-def test_sections_are_matched_as_in_ros(
-    tmp_path: Path, text: str, name: str, values: dict[str, Any]
-) -> None:
+def test_sections_are_matched_as_in_ros(tmp_path, text, name, values):
     assert read_parameter_file(write(tmp_path, text)).of(name) == values
 
 
 @pytest.mark.parametrize(("text", "name", "values"), CASES)
-def test_ros_says_the_same(tmp_path: Path, text: str, name: str, values: dict[str, Any]) -> None:
+def test_ros_says_the_same(tmp_path, text, name, values):
     rclpy = pytest.importorskip("rclpy", reason="rclpy is not installed")
     file = write(tmp_path, text)
     context = rclpy.Context()
@@ -73,7 +70,7 @@ def test_ros_says_the_same(tmp_path: Path, text: str, name: str, values: dict[st
     [("1e-3", 1e-3), ("1.5E+2", 150.0), ("-2e1", -20.0), ("3", 3), ("0.5", 0.5), ("on", True),
      ("full@torch-fp32", "full@torch-fp32"), ("[1, 2]", [1, 2]), ("'3'", "3"), ("1e", "1e")],
 )  # fmt: skip
-def test_values_have_the_types_of_ros(tmp_path: Path, text: str, value: object) -> None:
+def test_values_have_the_types_of_ros(tmp_path, text, value):
     found = read_parameter_file(write(tmp_path, f"n: {{ros__parameters: {{a: {text}}}}}"))
     assert found.of("/n")["a"] == value
     assert type(found.of("/n")["a"]) is type(value)
@@ -91,11 +88,11 @@ def test_values_have_the_types_of_ros(tmp_path: Path, text: str, value: object) 
         ("perception: {ros__parameters: }", ["detector", "segmenter"]),
     ],
 )
-def test_tasks(tmp_path: Path, text: str, tasks: list[str]) -> None:
+def test_tasks(tmp_path, text, tasks):
     assert read_parameter_file(write(tmp_path, text)).tasks == tuple(tasks)
 
 
-def test_tasks_are_in_the_namespace_of_perception(tmp_path: Path) -> None:
+def test_tasks_are_in_the_namespace_of_perception(tmp_path):
     text = "robot:\n  perception: {ros__parameters: {tasks: [rear/detector]}}\n"
     text += "  rear:\n    detector: {ros__parameters: {a: 1}}\n"
     text += "rear/detector: {ros__parameters: {a: 2}}\n"
@@ -109,17 +106,17 @@ def test_tasks_are_in_the_namespace_of_perception(tmp_path: Path) -> None:
      "perception: {ros__parameters: {tasks: detector}}",
      "perception: {ros__parameters: {tasks: [1]}}"],
 )  # fmt: skip
-def test_a_file_of_another_form_is_refused(tmp_path: Path, text: str) -> None:
+def test_a_file_of_another_form_is_refused(tmp_path, text):
     with pytest.raises(ConfigurationError, match=r"params\.yaml"):
         _ = read_parameter_file(write(tmp_path, text)).tasks
 
 
-def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+def test_a_missing_file_is_refused(tmp_path):
     with pytest.raises(ConfigurationError, match=r"no\.yaml"):
         read_parameter_file(tmp_path / "no.yaml")
 
 
-def test_the_file_of_the_package_is_read() -> None:
+def test_the_file_of_the_package_is_read():
     file = read_parameter_file(ROOT / "config" / "perception.param.yaml")
     assert file.tasks == ("detector", "segmenter")
     assert file.of_task("detector")["preprocessing.pad_value"] == -1
@@ -131,7 +128,7 @@ def test_the_file_of_the_package_is_read() -> None:
     }
 
 
-def test_of_several_files_the_last_wins(tmp_path: Path) -> None:
+def test_of_several_files_the_last_wins(tmp_path):
     first, second = tmp_path / "first.yaml", tmp_path / "second.yaml"
     first.write_text("/robot/detector: {ros__parameters: {a: 1, b: 1}}", encoding="utf-8")
     second.write_text("/**/detector: {ros__parameters: {b: 2}}", encoding="utf-8")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from jetson_dnn_rt.config.parameter_file import read_parameter_file
@@ -21,13 +19,13 @@ front: {ros__parameters: {source: "video:x.mp4", rate: 10}}
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path):
     path = tmp_path / "p.yaml"
     path.write_text(TEXT)
     return path
 
 
-def test_tasks_cameras_and_process_are_read(file: Path) -> None:
+def test_tasks_cameras_and_process_are_read(file):
     config = load_config(file)
     detector, segmenter = config.tasks
     assert detector == TaskConfig("rear/detector", deadline_ms=40.0, camera="other")
@@ -39,7 +37,7 @@ def test_tasks_cameras_and_process_are_read(file: Path) -> None:
     assert config.coordinator.policy == "static"
 
 
-def test_options_go_before_the_file(file: Path) -> None:
+def test_options_go_before_the_file(file):
     overrides = {
         "rear/detector": {"deadline_ms": 20.0},
         "perception": {"workers": 1, "coordinator": False},
@@ -58,14 +56,12 @@ def test_options_go_before_the_file(file: Path) -> None:
         ({"segmenter": {"stages": -1}}, [], r"p.yaml: segmenter: stages must be in \[0, 64\]"),
     ],
 )
-def test_what_cannot_be_used_is_refused(
-    file: Path, overrides: dict, only: list[str], text: str
-) -> None:
+def test_what_cannot_be_used_is_refused(file, overrides, only, text):
     with pytest.raises(ConfigurationError, match=text):
         read_config(read_parameter_file(file), overrides, only)
 
 
-def test_without_a_file_the_defaults_hold() -> None:
+def test_without_a_file_the_defaults_hold():
     config = TaskConfig("detector")
     assert config.period_ns() == 33_333_333
     assert config.period_ns(camera_hz=10.0) == 100_000_000

@@ -1,8 +1,6 @@
 import pytest
 
-from jetson_dnn_rt.config.nodes import POLICY_NAMES
 from jetson_dnn_rt.config.process import ProcessConfig
-from jetson_dnn_rt.coordinator.policy import POLICIES
 from jetson_dnn_rt.errors import ConfigurationError
 
 
@@ -25,7 +23,3 @@ def test_what_is_understood(text, limits):
 def test_what_is_not(text):
     with pytest.raises(ConfigurationError, match=r"max_inflight .*cuda=2"):
         _ = ProcessConfig(max_inflight=text).device_limits
-
-
-def test_the_policies_that_may_be_chosen_are_those_there_are():
-    assert tuple(POLICIES) == POLICY_NAMES

@@ -61,6 +61,10 @@ class Scripted:
         return self.allowed
 
 
+def task_of(name, deadline, **changes):
+    return make_task(name, deadline, stages=STAGES, variants=(FULL, LOW), variant=FULL, **changes)
+
+
 class Bench:
     """An engine whose stages take what the table says at the clocks in effect."""
 
@@ -75,15 +79,7 @@ class Bench:
         self.engine = Engine()
         self.engine.selector = self.coordinator
         for table in tables:
-            self.engine.add_task(
-                make_task(
-                    table.task,
-                    table.deadline_ns,
-                    stages=STAGES,
-                    variants=(FULL, LOW),
-                    variant=FULL,
-                )
-            )
+            self.engine.add_task(task_of(table.task, table.deadline_ns))
 
     @property
     def cohort(self):
@@ -149,28 +145,16 @@ def test_a_policy_for_clocks_only_leaves_the_variants_to_the_tasks():
     assert record.variant == FULL
 
 
-def test_clocks_are_asked_for_at_a_frames_start_and_end_only():
-    targets = iter([0, 1, 1, 0, 0, 1])
+@pytest.mark.parametrize(("at_boundaries", "requests"), [(False, [0, 1]), (True, [0, 1, 0, 1])])
+def test_clocks_are_asked_for_at_a_frames_start_and_end_or_everywhere(at_boundaries, requests):
+    targets = iter([0, 1, 0, 0, 1, 1])  # start, boundary and end of two frames
 
     def plan(cohort, now_ns):
         return Decision((0,), next(targets))
 
-    bench = Bench(plan, make_table("a", deadline=300))
+    bench = Bench(plan, make_table("a", deadline=300), clocks_at_boundaries=at_boundaries)
     bench.run((0, "a"), (200, "a"))
-    # The start asks for 0, the boundary for 1 (not heeded), the end for 1; the next frame's
-    # start for 0, its end for 1.
-    assert [target for _, target in bench.requests] == [0, 1, 0, 1]
-
-
-def test_a_policy_may_ask_for_clocks_at_every_boundary():
-    targets = iter([0, 1, 0])
-
-    def plan(cohort, now_ns):
-        return Decision((0,), next(targets))
-
-    bench = Bench(plan, make_table("a", deadline=300), clocks_at_boundaries=True)
-    bench.run((0, "a"))
-    assert [target for _, target in bench.requests] == [0, 1, 0]
+    assert [target for _, target in bench.requests] == requests
 
 
 def test_new_clocks_count_once_they_are_in_effect():
@@ -187,31 +171,25 @@ def test_new_clocks_count_once_they_are_in_effect():
 
 
 @pytest.mark.parametrize(
-    ("deadline", "clocks", "outcome"),
+    ("deadline", "clocks", "adjusts", "outcome"),
     [
         # At half speed it takes 100, at full speed 50.
-        (49, 1, Outcome.SKIPPED),
-        (100, 0, Outcome.MET),
+        (49, 1, True, Outcome.SKIPPED),
+        (100, 0, True, Outcome.MET),
         # The first stage begins at half speed: 40 are over, and even raised clocks need 30.
-        (69, 1, Outcome.ABORTED),
-        (70, 1, Outcome.MET),
-        (70, 0, Outcome.LATE),
+        (69, 1, True, Outcome.ABORTED),
+        (70, 1, True, Outcome.MET),
+        (70, 0, True, Outcome.LATE),
+        # A policy that leaves the clocks alone has only the present ones.
+        (99, 1, False, Outcome.SKIPPED),
     ],
 )
-def test_no_frame_is_given_up_that_faster_clocks_could_save(deadline, clocks, outcome):
-    table = make_table("a", deadline=deadline)
-    bench = Bench(always(0, clocks=clocks), table, clocks=0, allowed=(0,))
+def test_no_frame_is_given_up_that_faster_clocks_could_save(deadline, clocks, adjusts, outcome):
+    plan, table = always(0, clocks=clocks), make_table("a", deadline=deadline)
+    bench = Bench(plan, table, clocks=0, allowed=(0,), adjusts_clocks=adjusts)
     bench.engine.seed_budgets("a", FULL, [(20, 30)])
     (record,) = bench.run((0, "a"))
     assert record.outcome is outcome
-
-
-def test_a_policy_that_leaves_the_clocks_alone_has_only_the_present_ones():
-    table = make_table("a", deadline=99)
-    bench = Bench(always(0), table, clocks=0, allowed=(0,), adjusts_clocks=False)
-    bench.engine.seed_budgets("a", FULL, [(20, 30)])
-    (record,) = bench.run((0, "a"))
-    assert record.outcome is Outcome.SKIPPED
 
 
 def test_a_member_shows_what_ran():
@@ -279,7 +257,9 @@ def test_tasks_that_never_ran_run_what_they_are_set_to_when_the_policy_fails():
     bench = Bench(plan, make_table("a"))
     (record,) = bench.run((0, "a"))
     assert (record.outcome, record.variant) == (Outcome.MET, FULL)
+    bench.cohort.memory = "old"
     bench.coordinator.set_policy(Scripted(always(1)))
+    assert bench.cohort.memory is None
     drive(bench.engine, [(1000, "a")], bench.execution_ns)
     assert bench.cohort.members[0].variant == 1
     assert not bench.coordinator.failure
@@ -300,17 +280,9 @@ def test_a_policy_that_raises_once_or_decides_nonsense_once_is_asked_again():
     assert not bench.coordinator.failure
 
 
-def test_a_new_policy_starts_without_the_memory_of_the_old_one():
-    bench = Bench(lambda cohort, now_ns: Decision((0,), 1, memory="old"), make_table("a"))
-    bench.run((0, "a"))
-    assert bench.cohort.memory == "old"
-    bench.coordinator.set_policy(Scripted(always(0)))
-    assert bench.cohort.memory is None
-
-
 def test_a_task_without_a_table_runs_what_it_is_set_to():
     bench = Bench(always(1), make_table("a"))
-    bench.engine.add_task(make_task("b", 500, stages=STAGES, variants=(FULL, LOW), variant=FULL))
+    bench.engine.add_task(task_of("b", 500))
     bench.tables["b"] = make_table("b")
     records = bench.run((0, "a"), (0, "b"))
     assert [(record.task, record.variant) for record in records] == [("a", LOW), ("b", FULL)]
@@ -350,10 +322,8 @@ def test_a_batch_says_nothing_about_the_pace():
     bench.engine = Engine()
     bench.engine.selector = bench.coordinator
     for name in "ab":
-        task = make_task(
-            name, 200, stages=STAGES, variants=(FULL, LOW), variant=FULL, batch_group="g"
-        )
-        bench.engine.add_task(task, dict.fromkeys((FULL, LOW), [Run(batches=True)] * 2))
+        runs = dict.fromkeys((FULL, LOW), [Run(batches=True)] * 2)
+        bench.engine.add_task(task_of(name, 200, batch_group="g"), runs)
         bench.engine.seed_budgets(name, FULL, [(20, 30)])
         for stage, time_ns in enumerate((25, 35)):
             bench.engine.seed_batch_budgets(name, FULL, stage, 2, [time_ns])
@@ -369,22 +339,13 @@ def test_a_batch_says_nothing_about_the_pace():
     assert (a.lag_ns, b.lag_ns) == (55, 55)
 
 
-ratios = st.lists(st.floats(0.1, 50.0), min_size=1, max_size=40)
-
-
-def test_nothing_seen_means_as_profiled():
-    window = SlowdownWindow()
-    assert (len(window), window.mean, window.latest) == (0, 1.0, 1.0)
-    assert window.quantile(0.99) == 1.0
-
-
-@given(ratios, st.integers(1, 12), st.floats(0.0, 1.0))
+@given(st.lists(st.floats(0.1, 50.0), max_size=40), st.integers(1, 12), st.floats(0.0, 1.0))
 def test_it_is_the_statistics_of_the_last_frames(seen, frames, share):
     window = SlowdownWindow(frames)
     for ratio in seen:
         window.observe(ratio)
-    last = seen[-frames:]
-    assert len(window) == len(last)
+    assert len(window) == len(seen[-frames:])
+    last = seen[-frames:] or [1.0]  # nothing seen: as profiled
     assert window.mean == pytest.approx(sum(last) / len(last))
     assert window.latest == last[-1]
     rank = max(1, math.ceil(share * len(last)))

@@ -6,7 +6,6 @@ import time
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,7 +15,6 @@ from synthetic_boards import SyntheticBoard
 from jetson_dnn_rt.coordinator.tables.hull import lower_hull, pareto_front, reduce_clocks
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
 from jetson_dnn_rt.platforms.boards import tx2_space, xavier_space
-from jetson_dnn_rt.platforms.clocks import ClockSpace
 
 # Few different values, so that ties and points on a line come often.
 COORDINATES = st.integers(1, 12).map(float) | st.floats(0.5, 100.0)
@@ -30,9 +28,7 @@ CLOUDS = st.integers(1, 40).flatmap(
 
 @settings(deadline=None)
 @given(CLOUDS)
-def test_the_front_is_what_no_other_beats(
-    cloud: tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]],
-) -> None:
+def test_the_front_is_what_no_other_beats(cloud):
     times, costs = cloud
     expected = set()
     for i in range(len(times)):
@@ -48,9 +44,7 @@ def test_the_front_is_what_no_other_beats(
 
 @settings(deadline=None)
 @given(CLOUDS)
-def test_of_equal_points_the_first_is_kept(
-    cloud: tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]],
-) -> None:
+def test_of_equal_points_the_first_is_kept(cloud):
     times, costs = np.tile(cloud[0], 2), np.tile(cloud[1], 2)
     for position in pareto_front(times, costs):
         same = (times == times[position]) & (costs == costs[position])
@@ -59,9 +53,7 @@ def test_of_equal_points_the_first_is_kept(
 
 @settings(deadline=None)
 @given(CLOUDS, st.floats(0.0, 20.0))
-def test_the_hull_has_the_best_for_every_price_of_time(
-    cloud: tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]], price: float
-) -> None:
+def test_the_hull_has_the_best_for_every_price_of_time(cloud, price):
     times, costs = cloud
     hull = lower_hull(times, costs)
     totals = costs + price * times
@@ -71,9 +63,7 @@ def test_the_hull_has_the_best_for_every_price_of_time(
 
 @settings(deadline=None)
 @given(CLOUDS)
-def test_the_hull_has_nothing_that_a_mixture_of_two_others_beats(
-    cloud: tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]],
-) -> None:
+def test_the_hull_has_nothing_that_a_mixture_of_two_others_beats(cloud):
     times, costs = cloud
     hull = lower_hull(times, costs)
     slopes = np.diff(costs[hull]) / np.diff(times[hull])
@@ -87,15 +77,12 @@ def test_the_hull_has_nothing_that_a_mixture_of_two_others_beats(
                     assert costs[a] + share * (costs[b] - costs[a]) >= costs[i] - 1e-9 * costs[a]
 
 
-def test_what_cannot_run_is_never_chosen() -> None:
+def test_what_cannot_run_is_never_chosen_and_unequal_lengths_are_refused():
     times = np.array([1.0, np.inf, 0.1, 2.0])
     costs = np.array([5.0, 0.1, np.nan, 1.0])
     assert pareto_front(times, costs).tolist() == [0, 3]
     assert pareto_front([np.inf], [1.0]).tolist() == []
     assert lower_hull([np.inf], [1.0]).tolist() == []
-
-
-def test_unequal_lengths_are_refused() -> None:
     with pytest.raises(ValueError, match="equally long"):
         pareto_front([1.0, 2.0], [1.0])
 
@@ -103,7 +90,7 @@ def test_unequal_lengths_are_refused() -> None:
 # -- whole boards ------------------------------------------------------------------------------
 
 
-def make_tables(space: ClockSpace, tasks: int = 4) -> tuple[ClockTable, list[TaskTable]]:
+def make_tables(space, tasks=4):
     tables = []
     for task in range(tasks):
         boards = [SyntheticBoard(space, stages=8, seed=10 * task + v) for v in range(3)]
@@ -121,13 +108,8 @@ def make_tables(space: ClockSpace, tasks: int = 4) -> tuple[ClockTable, list[Tas
     return ClockTable(space, np.arange(len(space)), idle, space.fastest, middle), tables
 
 
-def frames(table: TaskTable, variant: int) -> tuple[npt.NDArray[np.float64], ...]:
-    times = table.median_ns[variant][:, None] * table.slowdown[variant]
-    return times.sum(axis=0), (times * table.power_w[variant]).sum(axis=0)
-
-
 @pytest.mark.parametrize("space", [tx2_space(), xavier_space()], ids=["tx2", "xavier"])
-def test_ten_thousands_become_tens_and_nothing_is_lost(space: ClockSpace) -> None:
+def test_ten_thousands_become_tens_and_nothing_is_lost(space):
     clocks, tables = make_tables(space)
     assert len(clocks) == {4: 11_760, 2: 51_968}[len(space.domains)]
     begin_s = time.process_time()
@@ -139,8 +121,8 @@ def test_ten_thousands_become_tens_and_nothing_is_lost(space: ClockSpace) -> Non
     for table, few in zip(tables, reduced_tables, strict=True):
         assert few.slowdown.shape == (3, 8, len(reduced))
         for variant in range(3):
-            all_times, all_energies = frames(table, variant)
-            times, energies = frames(few, variant)
+            all_times, all_energies = table.frame_costs(variant)
+            times, energies = few.frame_costs(variant)
             assert times.min() == all_times.min()
             for limit in np.linspace(1.0, 5.0, 30) * all_times.min():
                 fits, all_fit = times <= limit, all_times <= limit
@@ -152,7 +134,7 @@ def test_ten_thousands_become_tens_and_nothing_is_lost(space: ClockSpace) -> Non
                     assert few_costs[fits].min() <= 1.03 * costs[all_fit].min() * (1 + 1e-9)
 
 
-def test_presets_and_ends_are_found_again() -> None:
+def test_presets_and_ends_are_found_again():
     clocks, tables = make_tables(tx2_space(), tasks=1)
     reduced, (table,) = reduce_clocks(clocks, tables, tolerance=0.05)
     space = clocks.space
@@ -163,21 +145,21 @@ def test_presets_and_ends_are_found_again() -> None:
     assert len(set(reduced.indices.tolist())) == len(reduced)
     np.testing.assert_array_equal(table.slowdown, tables[0].slowdown[:, :, reduced.indices])
     np.testing.assert_array_equal(reduced.idle_w, clocks.idle_w[reduced.indices])
-    mean = np.log(frames(table, 0)[0]) + np.log(frames(table, 1)[0]) + np.log(frames(table, 2)[0])
+    mean = sum(np.log(table.frame_costs(variant)[0]) for variant in range(3))
     assert (np.diff(mean) <= 1e-12).all()
 
 
-def test_without_tolerance_all_of_the_front_stays() -> None:
+def test_without_tolerance_all_of_the_front_stays():
     clocks, tables = make_tables(tx2_space(), tasks=1)
     front = reduce_clocks(clocks, tables, tolerance=0.0)[0]
     for variant in range(3):
-        times, energies = frames(tables[0], variant)
+        times, energies = tables[0].frame_costs(variant)
         assert set(pareto_front(times, energies)) <= set(front.indices)
         # No loss of time or power is one of energy: the front of the power has them all.
         assert set(pareto_front(times, energies)) <= set(pareto_front(times, energies / times))
 
 
-def test_clocks_at_which_a_task_cannot_run_are_not_chosen_for_it() -> None:
+def test_clocks_at_which_a_task_cannot_run_are_not_chosen_for_it():
     clocks, (table,) = make_tables(tx2_space(), tasks=1)
     off = np.arange(100, 9000)
     slowdown = table.slowdown.copy()
@@ -186,14 +168,10 @@ def test_clocks_at_which_a_task_cannot_run_are_not_chosen_for_it() -> None:
     assert not set(reduced.indices) & set(off) - {clocks.max_q}
 
 
-def test_a_negative_tolerance_is_refused() -> None:
-    clocks, tables = make_tables(xavier_space(masks=False), tasks=1)
+def test_tables_of_other_clocks_and_a_negative_tolerance_are_refused():
+    clocks, tables = make_tables(tx2_space(), tasks=1)
     with pytest.raises(ValueError, match="tolerance must be"):
         reduce_clocks(clocks, tables, tolerance=-1.0)
-
-
-def test_tables_of_other_clocks_are_refused() -> None:
-    clocks, tables = make_tables(tx2_space(), tasks=1)
     with pytest.raises(ValueError, match="11760 clocks"):
         reduce_clocks(clocks, [tables[0].take_clocks([0, 1])])
     with pytest.raises(ValueError, match="at least one"):

@@ -19,20 +19,18 @@ from cohorts import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jetson_dnn_rt.coordinator.cohort import Cohort, FrameSample, Member, StageSample
+from jetson_dnn_rt.coordinator.cohort import FrameSample, StageSample
 from jetson_dnn_rt.coordinator.policies.neuos import (
-    NeuOS,
     NeuOSBalanced,
     NeuOSMaxAccuracy,
     NeuOSMinEnergy,
     SpeedUpTable,
-    group_of,
 )
 
 MODES = [NeuOSMinEnergy, NeuOSMaxAccuracy, NeuOSBalanced]
 
 
-def begin_frame(member: Member, lag_ms: float) -> Member:
+def begin_frame(member, lag_ms):
     """A member whose frame is about to begin, after one that ended with this LAG."""
     response_ns = member.deadline_ns - round(lag_ms * MS)
     member.last_frame = FrameSample(lag_ms >= 0, response_ns, response_ns)
@@ -40,7 +38,7 @@ def begin_frame(member: Member, lag_ms: float) -> Member:
     return member
 
 
-def cohort_of(*lags_ms: float, clocks: int = 1, deadlines_ms: tuple[float, ...] = ()) -> Cohort:
+def cohort_of(*lags_ms, clocks=1, deadlines_ms=()):
     """Members that have finished one stage of three with these LAGs; the first one begins."""
     deadlines = deadlines_ms or (10.0,) * len(lags_ms)
     members = [
@@ -66,9 +64,7 @@ def cohort_of(*lags_ms: float, clocks: int = 1, deadlines_ms: tuple[float, ...] 
         (9.0, 0.1, 0),  # less than there is: the slowest
     ],
 )
-def test_delta_is_the_nearest_speed_up_that_covers(
-    lag_ms: float, sigma: float, clocks: int
-) -> None:
+def test_delta_is_the_nearest_speed_up_that_covers(lag_ms, sigma, clocks):
     cohort = cohort_of(0.0, lag_ms)
     policy = make_policy(NeuOSMinEnergy, cohort)
     candidate = policy.clock_candidates(cohort)[1]
@@ -78,7 +74,7 @@ def test_delta_is_the_nearest_speed_up_that_covers(
     assert candidate.needed == pytest.approx(SPEEDS[1] * sigma)
 
 
-def test_a_task_between_two_frames_stays_in_the_cohort() -> None:
+def test_a_task_between_two_frames_stays_in_the_cohort():
     cohort = cohort_of(0.0, 0.0, 0.0)
     idle, new = cohort.members[1:]
     begin_frame(idle, -10.0)
@@ -91,7 +87,7 @@ def test_a_task_between_two_frames_stays_in_the_cohort() -> None:
     assert policy.decide(cohort, 0).clocks == 2
 
 
-def test_lag_asks_for_a_change_from_the_clocks_it_came_about_under() -> None:
+def test_lag_asks_for_a_change_from_the_clocks_it_came_about_under():
     cohort = cohort_of(5.0, clocks=0)  # slower clocks have come into effect since
     cohort.members[0].last_stage = StageSample(0, 2, 1, 1)
     policy = make_policy(NeuOSMinEnergy, cohort)
@@ -102,7 +98,7 @@ def test_lag_asks_for_a_change_from_the_clocks_it_came_about_under() -> None:
     assert policy.decide(cohort, 0).clocks == 1
 
 
-def test_what_a_frame_is_behind_is_owed_in_the_next_one() -> None:
+def test_what_a_frame_is_behind_is_owed_in_the_next_one():
     member = make_member(make_table(deadline_ms=10.0))
     cohort = make_cohort(make_clock_table(), [member], clocks=1)
     policy = make_policy(NeuOSMinEnergy, cohort)
@@ -120,7 +116,7 @@ def test_what_a_frame_is_behind_is_owed_in_the_next_one() -> None:
     assert known == [-3.0, -4.0, -2.0, -1.5, 3.0, 2.0, -10.0, -9.0]
 
 
-def test_speed_ups_are_those_of_the_next_layer() -> None:
+def test_speed_ups_are_those_of_the_next_layer():
     speeds = ((1.0, 1.1, 1.2), (1.0, 3.0, 9.0))
     table = make_table(times_ms=((1.0, 1.0),), speeds=speeds)
     member = begin_frame(make_member(table), -2.0)
@@ -146,7 +142,7 @@ def test_speed_ups_are_those_of_the_next_layer() -> None:
         (-11.0, 2),  # more than there is: what gains most
     ],
 )
-def test_between_boundaries_variants_follow_lag(lag_ms: float, variant: int) -> None:
+def test_between_boundaries_variants_follow_lag(lag_ms, variant):
     table = make_table(times_ms=((1.0, 1.0), (0.8, 0.8), (0.5, 0.5)))
     cohort = make_cohort(
         make_clock_table(), [make_member(table, lag_ms=lag_ms, stage=1)], clocks=2
@@ -156,7 +152,7 @@ def test_between_boundaries_variants_follow_lag(lag_ms: float, variant: int) -> 
     assert decision.clocks == cohort.clocks_target
 
 
-def test_the_chosen_clocks_count_for_those_who_would_need_others() -> None:
+def test_the_chosen_clocks_count_for_those_who_would_need_others():
     # Task 1 is ahead and wants the slow clocks; task 0 then lacks a = 1.1 / 0.5 - 1 = 1.2.
     cohort = cohort_of(-1.0, 6.0)
     policy = make_policy(NeuOSMinEnergy, cohort)
@@ -169,7 +165,7 @@ def test_the_chosen_clocks_count_for_those_who_would_need_others() -> None:
     assert decision.variants == (1, 0)  # twice as fast is the most there is
 
 
-def test_what_may_not_run_is_not_chosen() -> None:
+def test_what_may_not_run_is_not_chosen():
     table = make_table(times_ms=((1.0,) * 2, (0.8,) * 2, (0.5,) * 2))
     member = make_member(table, lag_ms=-0.1, stage=1, usable=(True, False, True))
     cohort = make_cohort(make_clock_table(), [member], clocks=2)
@@ -184,7 +180,7 @@ def test_what_may_not_run_is_not_chosen() -> None:
 # -- modes ----------------------------------------------------------------------------------------
 
 
-def test_modes_differ_as_the_paper_says() -> None:
+def test_modes_differ_as_the_paper_says():
     # Delta = {present, fastest, slowest}; PowerUp 3, 10, 1.
     cohort = cohort_of(0.0, -6.0, 6.0, deadlines_ms=(10.0, 10.0, 10.0))
     chosen = {mode: make_policy(mode, cohort).decide(cohort, 0).clocks for mode in MODES}
@@ -194,7 +190,7 @@ def test_modes_differ_as_the_paper_says() -> None:
     assert chosen[NeuOSBalanced] == 1
 
 
-def test_max_accuracy_takes_the_frugal_one_of_those_that_leave_nothing() -> None:
+def test_max_accuracy_takes_the_frugal_one_of_those_that_leave_nothing():
     # Both behind by as much; the second one's layer draws less at the same clocks.
     cohort = cohort_of(-10.0, -10.0)
     speeds = (1.0, 2.0, 4.0)
@@ -217,13 +213,13 @@ def test_max_accuracy_takes_the_frugal_one_of_those_that_leave_nothing() -> None
     # LAG 1, -4, -9 of 10: sigma 0.9, 1.4, 1.9; m = 0.4. Groups 1, 2, 3; delta 1, 2, 2.
     [(0.1, 2), (0.19, 2), (0.3, 2), (0.4, 1), (0.5, 1)],
 )
-def test_a_small_threshold_leads_to_faster_clocks(threshold: float, clocks: int) -> None:
+def test_a_small_threshold_leads_to_faster_clocks(threshold, clocks):
     cohort = cohort_of(1.0, -4.0, -9.0)
     policy = make_policy(NeuOSBalanced, cohort, threshold=threshold)
     assert check_pure(policy, cohort).clocks == clocks
 
 
-def test_threshold_is_the_standard_deviation_by_default() -> None:
+def test_threshold_is_the_standard_deviation_by_default():
     # sigma 1.1, 1.3: m = 0.2, t = std = 0.1: not above 2t, so the middle group, which is empty;
     # 0.3 is the next larger one (abs(LAG) 3 of 3), delta = fastest.
     cohort = cohort_of(-1.0, -3.0, clocks=0)
@@ -233,19 +229,13 @@ def test_threshold_is_the_standard_deviation_by_default() -> None:
     assert make_policy(NeuOSBalanced, alone).decide(alone, 0).clocks == 1
 
 
-def test_groups_by_thirds_of_the_largest_lag() -> None:
-    groups = [group_of(lag, 9) for lag in (0, 3, -3, 4, -6, 7, -9)]
-    assert groups == [1, 1, 1, 2, 2, 3, 3]
-    assert group_of(0, 0) == 1
-
-
 # -- any cohort -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", MODES)
 @settings(deadline=None, max_examples=200)
 @given(cohort=cohorts())
-def test_never_outside_the_candidate_set(mode: type[NeuOS], cohort: Cohort) -> None:
+def test_never_outside_the_candidate_set(mode, cohort):
     policy = make_policy(mode, cohort)
     decision = check_pure(policy, cohort)
     deciding = cohort.deciding
@@ -259,7 +249,7 @@ def test_never_outside_the_candidate_set(mode: type[NeuOS], cohort: Cohort) -> N
 
 @settings(deadline=None)
 @given(cohort=cohorts())
-def test_delta_covers_at_the_least_power(cohort: Cohort) -> None:
+def test_delta_covers_at_the_least_power(cohort):
     policy = make_policy(NeuOSMinEnergy, cohort)
     for candidate in policy.clock_candidates(cohort):
         member = cohort.members[candidate.member]
@@ -282,7 +272,7 @@ def test_delta_covers_at_the_least_power(cohort: Cohort) -> None:
 
 @settings(deadline=None)
 @given(cohort=cohorts())
-def test_max_accuracy_leaves_the_least_to_approximate(cohort: Cohort) -> None:
+def test_max_accuracy_leaves_the_least_to_approximate(cohort):
     policy = make_policy(NeuOSMaxAccuracy, cohort)
     delta = policy.clock_candidates(cohort)
     if delta:
@@ -298,7 +288,7 @@ def test_max_accuracy_leaves_the_least_to_approximate(cohort: Cohort) -> None:
     st.lists(st.tuples(st.floats(1.0, 50.0), st.floats(0.1, 30.0)), min_size=1, max_size=300),
     st.floats(0.0, 60.0),
 )
-def test_look_up_in_any_table(rows: list[tuple[float, float]], needed: float) -> None:
+def test_look_up_in_any_table(rows, needed):
     speeds, powers = np.array(rows).T
     clocks, power = SpeedUpTable(speeds, powers).cover(needed)
     assert powers[clocks] == power
@@ -310,7 +300,7 @@ def test_look_up_in_any_table(rows: list[tuple[float, float]], needed: float) ->
         assert speeds[clocks] == speeds.max()
 
 
-def test_no_power_figures_do_no_harm() -> None:
+def test_no_power_figures_do_no_harm():
     table = make_table(powers_w=(0.0, 0.0, 0.0))
     cohort = make_cohort(make_clock_table(), [begin_frame(make_member(table), -10.0)], clocks=0)
     for mode in MODES:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from types import ModuleType
 
 import pytest
 from cohorts import (
+    MS,
     check_pure,
     cohorts,
     make_clock_table,
@@ -18,43 +18,24 @@ from cohorts import (
     snapshot,
 )
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from jetson_dnn_rt.config.nodes import CoordinatorConfig
-from jetson_dnn_rt.coordinator.cohort import Cohort, Decision
-from jetson_dnn_rt.coordinator.coordinator import Coordinator
+from jetson_dnn_rt.config.nodes import MODES, POLICIES
+from jetson_dnn_rt.coordinator.cohort import Decision
 from jetson_dnn_rt.coordinator.policies.neuos import NeuOS
 from jetson_dnn_rt.coordinator.policies.static import MaxN, MaxQ, RaceToIdle, Static
-from jetson_dnn_rt.coordinator.policy import (
-    POLICIES,
-    Policy,
-    configured,
-    create_policy,
-    find_policy,
-)
+from jetson_dnn_rt.coordinator.policy import Policy, configured, find_policy
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.lab.simulate.laboratory import Laboratory
 from jetson_dnn_rt.lab.simulate.scenario import open_scenario
 from jetson_dnn_rt.lab.simulate.session import simulate
-from jetson_dnn_rt.lab.simulate.simulation import Simulation
 
 SIMPLE = [Static, MaxN, MaxQ, RaceToIdle]
 
 
-@pytest.mark.parametrize("cls", SIMPLE)
-@settings(max_examples=30, deadline=None)
-@given(cohort=cohorts())
-def test_variants_are_those_that_tasks_are_set_to(cls: type[Static], cohort: Cohort) -> None:
-    policy = make_policy(cls, cohort)
-    decision = check_pure(policy, cohort)
-    assert decision.variants == tuple(member.configured for member in cohort.members)
-    assert not policy.adjusts_variants
-    for number, member in enumerate(cohort.members):
-        assert list(policy.candidates(cohort, number)) == [member.configured]
-
-
 @settings(deadline=None)
 @given(cohort=cohorts())
-def test_clocks(cohort: Cohort) -> None:
+def test_clocks(cohort):
     table = cohort.clock_table
     decided = {cls: make_policy(cls, cohort).decide(cohort, 0).clocks for cls in SIMPLE}
     assert decided[Static] == cohort.clocks_target
@@ -65,33 +46,37 @@ def test_clocks(cohort: Cohort) -> None:
     assert [cls.adjusts_clocks for cls in SIMPLE] == [False, True, True, True]
 
 
-def test_presets_say_how_fast_they_may_go() -> None:
+def test_presets_say_how_fast_they_may_go():
     member = make_member(make_table(speeds=(1, 2, 3, 4, 5), powers_w=(1, 2, 3, 4, 5)))
     cohort = make_cohort(make_clock_table(5, max_n=3, max_q=1), [member])
     fastest = [make_policy(cls, cohort).fastest_clocks for cls in SIMPLE]
     assert fastest == [4, 3, 1, 4]
 
 
-@pytest.mark.parametrize("name", [name for name in POLICIES if name != "horizon"])
+@pytest.mark.parametrize("name", POLICIES)
 @settings(max_examples=30, deadline=None)
-@given(cohort=cohorts())
-def test_every_policy_by_its_name_is_pure(name: str, cohort: Cohort) -> None:
-    made = create_policy(
-        name,
-        cohort.clock_table,
-        [member.table for member in cohort.members],
-        CoordinatorConfig(),
-        workers=cohort.workers,
-        interference=cohort.interference,
-    )
-    check_pure(made, cohort)
+@given(cohort=cohorts(), now_ms=st.integers(0, 60), mode=st.sampled_from(MODES))
+def test_every_policy_is_pure_and_runs_only_what_may_run(name, cohort, now_ms, mode):
+    policy = make_policy(find_policy(name), cohort, mode=mode)
+    decision = check_pure(policy, cohort, now_ms * MS)
+    for number, member in enumerate(cohort.members):
+        candidates = list(policy.candidates(cohort, number))
+        if policy.adjusts_variants:
+            assert candidates
+            assert all(member.usable[variant] for variant in candidates)
+        else:
+            assert candidates == [member.configured] == [decision.variants[number]]
+    if policy.adjusts_variants and (deciding := cohort.deciding) >= 0:
+        member = cohort.members[deciding]
+        # ALERT leaves a frame on its way what it was given.
+        assert member.usable[decision.variants[deciding]] or (name == "alert" and member.started)
 
 
-def test_a_new_policy_is_a_class_with_decide_and_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_policy_is_a_class_with_decide_and_a_line(monkeypatch):
     class Slowest(Policy):
         adjusts_clocks = True
 
-        def decide(self, cohort: Cohort, now_ns: int) -> Decision:
+        def decide(self, cohort, now_ns):
             return Decision(configured(cohort), self.clock_table.slowest)
 
     module = ModuleType("jetson_dnn_rt.coordinator.policies.slowest")
@@ -99,15 +84,13 @@ def test_a_new_policy_is_a_class_with_decide_and_a_line(monkeypatch: pytest.Monk
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setitem(POLICIES, "slowest", "slowest:Slowest")
     cohort = make_cohort(make_clock_table(), [make_member(make_table())])
-    made = create_policy(
-        "slowest", cohort.clock_table, [], CoordinatorConfig(), workers=1, interference=(1.0,)
-    )
+    made = make_policy(find_policy("slowest"), cohort)
     assert check_pure(made, cohort).clocks == 0
     assert made.candidates(cohort, 0) == (0,)
     assert made.fastest_clocks == cohort.clock_table.fastest
 
 
-def test_unknown_policies_are_refused_with_those_there_are() -> None:
+def test_unknown_policies_are_refused_with_those_there_are():
     with pytest.raises(ConfigurationError, match=r"static, max_n.*: 'fast'"):
         find_policy("fast")
 
@@ -115,20 +98,16 @@ def test_unknown_policies_are_refused_with_those_there_are() -> None:
 class Watched:
     """A policy that is asked twice."""
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy):
         self.policy = policy
-        self.adjusts_clocks = policy.adjusts_clocks
-        self.clocks_at_boundaries = policy.clocks_at_boundaries
-        self.adjusts_variants = policy.adjusts_variants
-        self.fastest_clocks = policy.fastest_clocks
         self.decisions = 0
         self.chosen: set[int] = set()
         self.problems: list[str] = []
 
-    def candidates(self, cohort: Cohort, member: int) -> Sequence[int]:
-        return self.policy.candidates(cohort, member)
+    def __getattr__(self, name):
+        return getattr(self.policy, name)
 
-    def decide(self, cohort: Cohort, now_ns: int) -> Decision:
+    def decide(self, cohort, now_ns):
         before = snapshot(cohort)
         decision = self.policy.decide(cohort, now_ns)
         if self.policy.decide(cohort, now_ns) != decision or snapshot(cohort) != before:
@@ -149,15 +128,15 @@ class Watched:
 
 
 @pytest.fixture(scope="module")
-def laboratory() -> Laboratory:
+def laboratory():
     return Laboratory(open_scenario("tx2_cohort4"))
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_in_a_cohort_of_four(laboratory: Laboratory, name: str) -> None:
+def test_in_a_cohort_of_four(laboratory, name):
     watched: list[Watched] = []
 
-    def watch(simulation: Simulation, coordinator: Coordinator) -> None:
+    def watch(simulation, coordinator):
         watched.append(Watched(coordinator.policy))
         coordinator.policy = watched[0]
 

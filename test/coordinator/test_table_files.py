@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
-from dataclasses import replace
-from pathlib import Path
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from jetson_dnn_rt.platforms.boards import tx2_space
 from jetson_dnn_rt.platforms.clocks import ClockSpace
 
 
-def make_file(tasks: int = 2, clocks: int = 3, samples: int = 4) -> TableFile:
+def make_file(tasks=2, clocks=3, samples=4):
     rng = np.random.default_rng(7)
     space = tx2_space()
     indices = np.sort(rng.choice(len(space), clocks, replace=False))
@@ -41,42 +40,27 @@ def make_file(tasks: int = 2, clocks: int = 3, samples: int = 4) -> TableFile:
     return TableFile(clock_table, tables, (1.0, 1.31), True, notes)
 
 
-def check_same(a: TableFile, b: TableFile) -> None:
-    assert a.clocks.space == b.clocks.space
-    assert (a.clocks.max_n, a.clocks.max_q) == (b.clocks.max_n, b.clocks.max_q)
-    np.testing.assert_array_equal(a.clocks.indices, b.clocks.indices)
-    np.testing.assert_array_equal(a.clocks.idle_w, b.clocks.idle_w)
+def check_same(a, b):
     assert (a.interference, a.power_measured) == (b.interference, b.power_measured)
     assert a.notes == b.notes
-    assert len(a.tables) == len(b.tables)
-    for mine, yours in zip(a.tables, b.tables, strict=True):
-        for name in ("task", "stages", "variants", "deadline_ns", "period_ns"):
-            assert getattr(mine, name) == getattr(yours, name)
-        for name in ("times_ns", "slowdown", "power_w", "loss"):
-            np.testing.assert_array_equal(getattr(mine, name), getattr(yours, name))
-            assert getattr(yours, name).dtype == getattr(mine, name).dtype
+    for mine, yours in zip((a.clocks, *a.tables), (b.clocks, *b.tables), strict=True):
+        for field in fields(mine):
+            before, after = getattr(mine, field.name), getattr(yours, field.name)
+            np.testing.assert_array_equal(before, after)
+            assert np.asarray(before).dtype == np.asarray(after).dtype
 
 
-def test_what_is_written_is_read_again_to_the_last_bit(tmp_path: Path) -> None:
+def test_what_is_written_is_read_again_to_the_last_bit(tmp_path):
     path = tmp_path / "tables.json"
-    for file in (make_file(), make_file(1, 1, 1)):
+    fixed = ClockTable(ClockSpace([]), np.array([0]), np.array([0.0]), 0, 0)
+    for file in (make_file(), TableFile(fixed, make_file(1, 1, 1).tables)):
         save_tables(path, file)
         check_same(file, load_tables(path))
     assert os.listdir(tmp_path) == ["tables.json"]
     assert path.stat().st_mode & 0o777 == 0o644
 
 
-def test_fixed_clocks_have_no_domain(tmp_path: Path) -> None:
-    clocks = ClockTable(ClockSpace([]), np.array([0]), np.array([0.0]), 0, 0)
-    table = make_file(1, 1).tables[0]
-    save_tables(tmp_path / "t", TableFile(clocks, (table,)))
-    read = load_tables(tmp_path / "t")
-    assert len(read.clocks.space) == 1
-    assert read.interference == (1.0,)
-    assert not read.power_measured
-
-
-def test_the_table_of_a_task_is_found_by_name() -> None:
+def test_the_table_of_a_task_is_found_by_name():
     file = make_file()
     assert file.table("task 1 é") is file.tables[1]
     with pytest.raises(KeyError, match="task 0"):
@@ -86,7 +70,7 @@ def test_the_table_of_a_task_is_found_by_name() -> None:
 # -- what cannot be read -----------------------------------------------------------------------
 
 
-def change(path: Path, *keys: Any, to: Any) -> None:
+def change(path, *keys, to):
     """Write a good file in which one value is another one."""
     save_tables(path, make_file())
     value = json.loads(path.read_text())
@@ -110,28 +94,16 @@ def change(path: Path, *keys: Any, to: Any) -> None:
         (("notes",), [], "notes must hold names with values"),
         (("tasks",), [], "tasks must be at least one, each of them once"),
         (("tasks", 1, "task"), "task 0 é", "tasks must be at least one, each of them once"),
-        (
-            ("tasks", 1, "stages"),
-            ["a", "a", "b"],
-            "tasks[1] stages of task 'task 1 é' must have different names",
-        ),
+        (("tasks", 1, "stages"), ["a", "a", "b"], "tasks[1] stages of task 'task 1 é' must have"),
         (("tasks", 1, "stages", 2), 7, "tasks[1].stages[2] must be a text"),
         (("tasks", 0, "deadline_ns"), 0, "tasks[0] deadline_ns and period_ns of task"),
         (("tasks", 0, "deadline_ns"), 1.5, "tasks[0].deadline_ns must be a whole number"),
         (("tasks", 0, "deadline_ns"), True, "tasks[0].deadline_ns must be a whole number"),
-        (
-            ("tasks", 0, "times_ns", 1),
-            [[1], [1]],
-            "tasks[0].times_ns must be lists that are equally long",
-        ),
+        (("tasks", 0, "times_ns", 1), [[1], [1]], "tasks[0].times_ns must be lists that are"),
         (("tasks", 0, "times_ns", 1, 2, 0), 0, "tasks[0] times_ns of task 'task 0 é' must be > 0"),
         (("tasks", 0, "times_ns", 1, 2, 0), 1 << 63, "tasks[0].times_ns must hold whole numbers"),
         (("tasks", 0, "times_ns", 1, 2, 0), 1.0, "tasks[0].times_ns must hold whole numbers"),
-        (
-            ("tasks", 0, "slowdown", 0, 0),
-            [1.0],
-            "tasks[0].slowdown must be lists that are equally long",
-        ),
+        (("tasks", 0, "slowdown", 0, 0), [1.0], "tasks[0].slowdown must be lists that are equal"),
         (("tasks", 0, "slowdown", 0, 0, 0), -1.0, "tasks[0] slowdown must be >= 1e-9"),
         (("tasks", 0, "power_w", 0, 0, 0), "1", "tasks[0].power_w must hold numbers only"),
         (("tasks", 0, "power_w", 0, 0, 0), 10**400, "tasks[0].power_w must hold numbers"),
@@ -149,9 +121,7 @@ def change(path: Path, *keys: Any, to: Any) -> None:
         (("clocks", "domains", 0, "delay_ns"), -1, "domains[0].delay_ns must be in [0, "),
     ],
 )
-def test_an_error_names_the_file_the_place_and_the_fix(
-    keys: tuple[Any, ...], to: Any, text: str, tmp_path: Path
-) -> None:
+def test_an_error_names_the_file_the_place_and_the_fix(keys, to, text, tmp_path):
     path = tmp_path / "tables.json"
     change(path, *keys, to=to)
     with pytest.raises(ConfigurationError) as caught:
@@ -173,21 +143,21 @@ def test_an_error_names_the_file_the_place_and_the_fix(
         (b"[]", "is no file of tables"),
     ],
 )
-def test_what_is_no_json_is_said(data: bytes, text: str, tmp_path: Path) -> None:
+def test_what_is_no_json_is_said(data, text, tmp_path):
     path = tmp_path / "tables.json"
     path.write_bytes(data)
     with pytest.raises(ConfigurationError, match=text):
         load_tables(path)
 
 
-def test_a_file_that_is_not_there_has_a_fix(tmp_path: Path) -> None:
+def test_a_file_or_folder_that_is_not_there_has_a_fix(tmp_path):
+    with pytest.raises(ConfigurationError, match="cannot be written: No such file"):
+        save_tables(tmp_path / "none" / "tables.json", make_file())
     with pytest.raises(ConfigurationError, match=r"No such file.*jetson-dnn-rt profile"):
         load_tables(tmp_path / "none.json")
 
 
-def test_sizes_are_checked_before_memory_is_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sizes_are_checked_before_memory_is_taken(tmp_path, monkeypatch):
     path = tmp_path / "tables.json"
     change(path, "clocks", "domains", 0, "options", to=[[f, 1, 0] for f in range(10**4)])
     with pytest.raises(ConfigurationError, match="clocks domains have more than 1048576"):
@@ -213,7 +183,7 @@ GOOD = json.dumps(table_files._to_json(make_file(1, 2, 2)))
     max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(data=st.data())
-def test_whatever_is_in_a_file_is_read_or_refused(data: st.DataObject, tmp_path: Path) -> None:
+def test_whatever_is_in_a_file_is_read_or_refused(data, tmp_path):
     value = json.loads(GOOD)
     for _ in range(data.draw(st.integers(1, 3))):
         place: Any = value
@@ -243,14 +213,12 @@ def test_whatever_is_in_a_file_is_read_or_refused(data: st.DataObject, tmp_path:
 # -- writing -----------------------------------------------------------------------------------
 
 
-def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
     path = tmp_path / "tables.json"
     save_tables(path, make_file())
     before = path.read_bytes()
 
-    def fail(*_: object) -> None:
+    def fail(*_):
         raise OSError(28, "No space left on device")
 
     for name in ("replace", "fsync"):
@@ -262,21 +230,10 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
         assert os.listdir(tmp_path) == ["tables.json"]
 
 
-def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="cannot be written: No such file"):
-        save_tables(tmp_path / "none" / "tables.json", make_file())
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [
-        replace(make_file(), notes={"a": float("nan")}),
-        replace(make_file(), notes={"a": {1, 2}}),
-    ],
-)
-def test_what_could_not_be_read_again_is_not_written(bad: TableFile, tmp_path: Path) -> None:
+@pytest.mark.parametrize("bad", [float("nan"), {1, 2}])
+def test_what_could_not_be_read_again_is_not_written(bad, tmp_path):
     with pytest.raises(ConfigurationError):
-        save_tables(tmp_path / "tables.json", bad)
+        save_tables(tmp_path / "tables.json", replace(make_file(), notes={"a": bad}))
     assert not os.listdir(tmp_path)
 
 
@@ -289,6 +246,6 @@ def test_what_could_not_be_read_again_is_not_written(bad: TableFile, tmp_path: P
         ({"tables": (make_file(1, 2).tables[0],)}, "must be of 3 clocks"),
     ],
 )
-def test_tables_that_do_not_fit_together_are_refused(changes: dict[str, Any], text: str) -> None:
+def test_tables_that_do_not_fit_together_are_refused(changes, text):
     with pytest.raises(ValueError, match=text):
         replace(make_file(), **changes)

@@ -47,14 +47,7 @@ def test_positions_go_from_slowest_to_fastest():
     table = make_clock_table()
     assert (len(table), table.slowest, table.fastest) == (4, 0, 3)
     assert table.describe(3) == SPACE.describe(5)
-
-
-def test_a_change_takes_as_long_as_its_slowest_domain():
-    table = make_clock_table()
-    assert table.delay_ns(0, 1) == 5
-    assert table.delay_ns(1, 2) == 1
-    assert table.delay_ns(0, 3) == 5
-    assert table.delay_ns(2, 2) == 0
+    assert [table.delay_ns(*pair) for pair in ((0, 1), (1, 2), (0, 3), (2, 2))] == [5, 1, 5, 0]
 
 
 def test_a_part_of_a_clock_table_keeps_its_presets():
@@ -66,55 +59,35 @@ def test_a_part_of_a_clock_table_keeps_its_presets():
     assert make_clock_table().take([0, 2], keep_presets=False).max_n == 1
 
 
-def test_quantiles_are_times_that_occurred():
+def test_quantities_of_a_task():
     table = make_table()
-    assert table.median_ns.tolist() == [[11, 21], [6, 9]]
+    assert table.median_ns.tolist() == [[11, 21], [6, 9]]  # times that occurred
     assert table.quantile_ns(0.99).tolist() == [[15, 30], [7, 12]]
-
-
-def test_sub_deadlines_are_those_of_the_most_accurate_variant():
-    assert make_table().sub_deadlines_ns == (90 * 11 // 32, 90 - 90 * 11 // 32)
-
-
-def test_accuracy_is_one_minus_the_losses():
-    assert make_table().accuracy(0) == 1.0
-    assert make_table().accuracy(1) == pytest.approx(0.95)
-
-
-def test_a_part_of_a_task_table_has_those_clocks():
-    part = make_table().take_clocks([0, 2])
+    # Of the most accurate variant.
+    assert table.sub_deadlines_ns == (90 * 11 // 32, 90 - 90 * 11 // 32)
+    assert (table.accuracy(0), table.accuracy(1)) == (1.0, pytest.approx(0.95))
+    part = table.take_clocks([0, 2])
     assert part.slowdown[0, 0].tolist() == [4.0, 1.0]
     assert part.power_w[1, 0].tolist() == [2.0, 6.0]
 
 
 @pytest.mark.parametrize(
-    ("changes", "named"),
+    ("make", "name", "value"),
     [
-        ({"times_ns": np.ones((2, 3, 3), int)}, "times_ns"),
-        ({"times_ns": np.zeros((2, 2, 3), int)}, "times_ns"),
-        ({"times_ns": np.ones((2, 2), int)}, "times_ns"),
-        ({"slowdown": np.zeros((2, 2, 3))}, "slowdown"),
-        ({"power_w": np.ones((2, 2, 2))}, "power_w"),
-        ({"loss": np.full((2, 2), -0.1)}, "loss"),
-        ({"loss": np.zeros((1, 2))}, "loss"),
-        ({"deadline_ns": 0}, "deadline_ns"),
-        ({"variants": ()}, "variant"),
+        *((make_table, "times_ns", np.ones(shape, int)) for shape in ((2, 3, 3), (2, 2))),
+        (make_table, "times_ns", np.zeros((2, 2, 3), int)),
+        (make_table, "slowdown", np.zeros((2, 2, 3))),
+        (make_table, "power_w", np.ones((2, 2, 2))),
+        (make_table, "loss", np.full((2, 2), -0.1)),
+        (make_table, "loss", np.zeros((1, 2))),
+        (make_table, "deadline_ns", 0),
+        (make_table, "variants", ()),
+        (make_clock_table, "idle_w", np.ones(3)),
+        (make_clock_table, "max_n", 4),
+        (make_clock_table, "max_q", -1),
+        (make_clock_table, "indices", np.array([], int)),
     ],
 )
-def test_a_table_that_does_not_fit_is_refused_by_name(changes, named):
-    with pytest.raises(ValueError, match=named):
-        make_table(**changes)
-
-
-@pytest.mark.parametrize(
-    ("changes", "named"),
-    [
-        ({"idle_w": np.ones(3)}, "idle_w"),
-        ({"max_n": 4}, "max_n"),
-        ({"max_q": -1}, "max_q"),
-        ({"indices": np.array([], int), "idle_w": np.array([])}, "indices"),
-    ],
-)
-def test_a_clock_table_that_does_not_fit_is_refused_by_name(changes, named):
-    with pytest.raises(ValueError, match=named):
-        make_clock_table(**changes)
+def test_a_table_that_does_not_fit_is_refused_by_name(make, name, value):
+    with pytest.raises(ValueError, match=name.removesuffix("s")):
+        make(**{name: value})

@@ -13,9 +13,7 @@ from jetson_dnn_rt.config.perception import load_config
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
-def test_the_minimal_example_prints_every_frame(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_minimal_example_prints_every_frame(tmp_path, monkeypatch, capsys):
     pytest.importorskip("torch", reason="torch is not installed")
     import cv2
     import numpy as np
@@ -31,7 +29,7 @@ def test_the_minimal_example_prints_every_frame(
     assert lines[-1].split()[1] in ("met", "late", "skipped")
 
 
-def test_two_cameras_have_a_task_each() -> None:
+def test_two_cameras_have_a_task_each():
     config = load_config(EXAMPLES / "two_cameras.param.yaml")
     assert [camera.name for camera in config.cameras] == ["front/camera", "rear/camera"]
     assert {task.name: (task.camera, task.deadline_ms) for task in config.tasks} == {

@@ -13,7 +13,7 @@ _FILTERS = (
 )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items):
     for item in items:
         if Path(item.path).parent == Path(__file__).parent:
             for text in _FILTERS:

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from importlib.util import module_from_spec, spec_from_file_location
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 pytest.importorskip("launch_ros", reason="launch_ros is not installed: the launch tests need it")
 pytest.importorskip("rclpy", reason="rclpy is not installed: the launch tests need it")
 
-import yaml
 from ament_index_python.packages import PackageNotFoundError, get_package_share_directory
 from launching import find_share, pretend, run_launch
 
@@ -25,7 +20,7 @@ PARAMETERS = """
 """
 
 
-def build(folder: Path, written: str, variants: str, /, **arguments: str) -> tuple[int, str]:
+def build(folder, written, variants, /, **arguments):
     """Launch ``build_only`` with a model and variants in a file; exit code and output."""
     file = folder / "params.yaml"
     file.write_text(PARAMETERS.format(model=written, variants=variants), encoding="utf-8")
@@ -41,7 +36,7 @@ def build(folder: Path, written: str, variants: str, /, **arguments: str) -> tup
 
 
 @pytest.mark.launch
-def test_what_the_nodes_would_run_is_built_and_nothing_runs(tmp_path: Path) -> None:
+def test_what_the_nodes_would_run_is_built_and_nothing_runs(tmp_path):
     code, said = build(tmp_path, "null:1", "[full@null]")
     assert code == 0, said
     (measured,) = tmp_path.glob("library/*/full@null*/*/entry.json")
@@ -62,63 +57,14 @@ def test_what_the_nodes_would_run_is_built_and_nothing_runs(tmp_path: Path) -> N
         ("null:1", "[full@null]", {"engine_cache": "none"}, 2, "nowhere to keep it"),
     ],
 )
-def test_a_build_that_fails_fails_the_launch(
-    tmp_path: Path, model: str, variants: str, arguments: dict[str, str], code: int, reason: str
-) -> None:
+def test_a_build_that_fails_fails_the_launch(tmp_path, model, variants, arguments, code, reason):
     found, said = build(tmp_path, model, variants, **arguments)
     assert found == 1, said
     assert reason in said
     assert f"the build ended with exit code {code}" in said
 
 
-@pytest.fixture(scope="module")
-def perception() -> Any:
-    file = Path(__file__).parents[2] / "launch" / "perception.launch.py"
-    spec = spec_from_file_location("perception_launch", file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.mark.parametrize(
-    ("record", "trace_dir", "expected"),
-    [
-        ("false", "", ""),
-        ("true", "", "/ros/jetson_dnn_rt"),
-        ("true", "/data", "/data"),
-        ("false", "/data", "/data"),
-    ],
-)
-def test_where_jobs_are_traced(
-    perception: Any, monkeypatch: pytest.MonkeyPatch, record: str, trace_dir: str, expected: str
-) -> None:
-    monkeypatch.setenv("ROS_HOME", "/ros")
-    found = perception.find_trace_dir({"record": record, "trace_dir": trace_dir})
-    assert found == expected
-
-
-def test_a_name_for_a_bag_belongs_into_another_argument(perception: Any) -> None:
-    with pytest.raises(ValueError, match="a bag is recorded with record_bag:=NAME"):
-        perception.find_trace_dir({"record": "my_bag", "trace_dir": ""})
-
-
-@pytest.mark.parametrize(("composed", "owners"), [("true", 1), ("false", 2)])
-def test_who_has_an_executor_traces(
-    perception: Any, tmp_path: Path, composed: str, owners: int
-) -> None:
-    arguments = {name: default for name, default, _ in perception.ARGUMENTS}
-    arguments |= {"composed": composed, "trace_dir": str(tmp_path)}
-    file = Path(perception.write_overrides(arguments, ["detector", "segmenter"], True))
-    written = yaml.safe_load(file.read_text(encoding="utf-8"))
-    file.unlink()
-    tracing = {node for node, body in written.items() if body["ros__parameters"].get("trace_dir")}
-    expected = {"/**/perception"} if owners == 1 else {"/**/detector", "/**/segmenter"}
-    assert tracing == expected
-
-
-def plot(folder: Path, **arguments: str) -> list[str]:
+def plot(folder, **arguments):
     """The commands that were run."""
     log = folder / "commands"
     environment = pretend(folder, "rqt_plot", f'echo "$@" >> "{log}"')
@@ -128,7 +74,7 @@ def plot(folder: Path, **arguments: str) -> list[str]:
 
 
 @pytest.mark.launch
-def test_latency_deadline_and_misses_of_every_task(tmp_path: Path) -> None:
+def test_latency_deadline_and_misses_of_every_task(tmp_path):
     assert plot(tmp_path) == [
         "run rqt_plot rqt_plot /detector/debug/deadline_misses/data "
         "/segmenter/debug/deadline_misses/data",
@@ -139,7 +85,7 @@ def test_latency_deadline_and_misses_of_every_task(tmp_path: Path) -> None:
 
 
 @pytest.mark.launch
-def test_topics_are_arguments(tmp_path: Path) -> None:
+def test_topics_are_arguments(tmp_path):
     commands = plot(
         tmp_path,
         namespace="/robot/",
@@ -154,7 +100,7 @@ def test_topics_are_arguments(tmp_path: Path) -> None:
 
 
 @pytest.mark.launch
-def test_where_rqt_plot_is_missing_the_layouts_are_named() -> None:
+def test_where_rqt_plot_is_missing_the_layouts_are_named():
     try:
         get_package_share_directory("rqt_plot")
     except PackageNotFoundError:

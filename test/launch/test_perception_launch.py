@@ -31,7 +31,7 @@ TIMEOUT_S = 90.0
 NAMESPACE = "/test_launch"
 
 
-def make_description(composed: str) -> tuple[launch.LaunchDescription, dict[str, Any]]:
+def make_description(composed):
     file = SHARE / "launch" / "perception.launch.py"
     arguments = {
         "namespace": NAMESPACE.strip("/"),
@@ -51,7 +51,7 @@ def make_description(composed: str) -> tuple[launch.LaunchDescription, dict[str,
 @pytest.mark.launch
 @pytest.mark.launch_test
 @launch_testing.parametrize("composed", ["true", "false"])
-def generate_test_description(composed: str) -> tuple[launch.LaunchDescription, dict[str, Any]]:
+def generate_test_description(composed):
     return make_description(composed)
 
 
@@ -59,21 +59,21 @@ class TestPerception(unittest.TestCase):
     """What a user sees within a minute of `ros2 launch`."""
 
     @classmethod
-    def setUpClass(cls) -> None:
+    def setUpClass(cls):
         rclpy.init()
         cls.node = rclpy.create_node("launch_probe")
 
     @classmethod
-    def tearDownClass(cls) -> None:
+    def tearDownClass(cls):
         cls.node.destroy_node()
         rclpy.try_shutdown()
 
-    def receive(self, kind: Any, topic: str, wanted: Any = lambda message: True) -> Any:
+    def receive(self, kind, topic, wanted=lambda message: True):
         """Wait for a message that satisfies `wanted`."""
         found: list[Any] = []
         done = threading.Event()
 
-        def take(message: Any) -> None:
+        def take(message):
             if wanted(message):
                 found.append(message)
                 done.set()
@@ -86,20 +86,20 @@ class TestPerception(unittest.TestCase):
         assert found, f"no message on {topic} within {TIMEOUT_S} s"
         return found[0]
 
-    def test_detections_come_under_the_camera_s_header(self) -> None:
+    def test_detections_come_under_the_camera_s_header(self):
         from vision_msgs.msg import Detection2DArray
 
         message = self.receive(Detection2DArray, f"{NAMESPACE}/detections")
         assert message.header.frame_id == "camera"
         assert message.header.stamp.sec > 0
 
-    def test_masks_have_the_camera_s_size(self) -> None:
+    def test_masks_have_the_camera_s_size(self):
         from sensor_msgs.msg import Image
 
         message = self.receive(Image, f"{NAMESPACE}/class_mask")
         assert (message.height, message.width, message.encoding) == (240, 320, "mono8")
 
-    def test_diagnostics_name_every_node(self) -> None:
+    def test_diagnostics_name_every_node(self):
         from diagnostic_msgs.msg import DiagnosticArray
 
         for name in (
@@ -112,10 +112,10 @@ class TestPerception(unittest.TestCase):
                 lambda m, name=name: any(s.name == name and s.level == b"\0" for s in m.status),
             )  # fmt: skip
 
-    def test_the_policy_is_the_one_asked_for(self) -> None:
+    def test_the_policy_is_the_one_asked_for(self):
         from diagnostic_msgs.msg import DiagnosticArray
 
-        def find(message: Any) -> Any:
+        def find(message):
             return [s for s in message.status if s.name == "coordinator: policy_status"]
 
         wanted = ("state", "active")
@@ -126,7 +126,7 @@ class TestPerception(unittest.TestCase):
         (status,) = find(message)
         assert ("policy", "neuos_balanced") in [(v.key, v.value) for v in status.values]
 
-    def test_timing_is_published(self) -> None:
+    def test_timing_is_published(self):
         from std_msgs.msg import Float64
 
         message = self.receive(Float64, f"{NAMESPACE}/detector/debug/processing_time_ms")
@@ -137,5 +137,5 @@ class TestPerception(unittest.TestCase):
 class TestEnd(unittest.TestCase):
     """After Ctrl-C."""
 
-    def test_exit_codes(self, proc_info: Any) -> None:
+    def test_exit_codes(self, proc_info):
         launch_testing.asserts.assertExitCodes(proc_info)

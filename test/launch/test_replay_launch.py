@@ -24,22 +24,20 @@ FRAMES = 40
 
 
 @pytest.fixture
-def bag(tmp_path: Path) -> Path:
+def bag(tmp_path):
     times_ns = [BEGIN_NS + place * PERIOD_NS for place in range(FRAMES)]
     images = [make_image(k, stamp_ns=time_ns) for k, time_ns in enumerate(times_ns)]
     return write_bag(tmp_path / "bag", images, log_times_ns=times_ns)
 
 
-def play(folder: Path, subscribers: int = 1) -> dict[str, str]:
+def play(folder, subscribers=1):
     command = f'exec "{sys.executable}" "{PLAYER}" --subscribers {subscribers} "$@"'
     return pretend(folder, "ros2bag", command)
 
 
 @pytest.mark.launch
 @pytest.mark.parametrize("composed", ["true", "false"])
-def test_every_frame_of_a_bag_runs_under_its_clock(
-    bag: Path, tmp_path: Path, composed: str
-) -> None:
+def test_every_frame_of_a_bag_runs_under_its_clock(bag, tmp_path, composed):
     arguments = {
         "bag": str(bag),
         "namespace": "robot",
@@ -73,7 +71,7 @@ def test_every_frame_of_a_bag_runs_under_its_clock(
 
 
 @pytest.mark.launch
-def test_a_player_that_fails_fails_the_launch(bag: Path, tmp_path: Path) -> None:
+def test_a_player_that_fails_fails_the_launch(bag, tmp_path):
     environment = pretend(tmp_path, "ros2bag", "echo no storage plugin; exit 7")
     arguments = {"bag": str(bag), "model": "null:1", "segmenter_model": "none"}
     code, said = run_launch(FILE, arguments, environment)
@@ -86,17 +84,15 @@ def test_a_player_that_fails_fails_the_launch(bag: Path, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ({}, "say which bag to play: bag:=FOLDER"),
+        ({}, "no bag to play; fix: bag:=FOLDER"),
         ({"bag": "/nowhere"}, "bag /nowhere is not there"),
         (
             {"bag": "BAG", "topic": "/imu"},
-            f"/imu is no image topic of BAG (image topics: {TOPIC})",
+            f"/imu is not an image topic of BAG (image topics: {TOPIC})",
         ),
     ],
 )
-def test_what_cannot_be_played_is_said(
-    bag: Path, tmp_path: Path, arguments: dict[str, str], reason: str
-) -> None:
+def test_what_cannot_be_played_is_said(bag, tmp_path, arguments, reason):
     given = {name: value.replace("BAG", str(bag)) for name, value in arguments.items()}
     code, said = run_launch(FILE, given, play(tmp_path))
     assert code == 1
@@ -104,8 +100,8 @@ def test_what_cannot_be_played_is_said(
 
 
 @pytest.mark.launch
-def test_without_metadata_the_topic_must_be_said(bag: Path, tmp_path: Path) -> None:
+def test_without_metadata_the_topic_must_be_said(bag, tmp_path):
     (bag / "metadata.yaml").unlink()
     code, said = run_launch(FILE, {"bag": str(bag)}, play(tmp_path))
     assert code == 1
-    assert f"say which topic of {bag} to take, topic:=NAME" in said
+    assert f"no topic of {bag} given; fix: topic:=NAME" in said

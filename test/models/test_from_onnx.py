@@ -7,39 +7,34 @@ import onnx
 import pytest
 import torch
 from networks import Classifier
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto
 from onnx_parts import OnnxPart, make_classifier, make_part, node
 
 from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.models.graph.batched_part import BatchedPart, set_batch
-from jetson_dnn_rt.models.graph.from_onnx import bypass_copies, convert_to_torch
+from jetson_dnn_rt.models.sources.from_onnx import bypass_copies, convert_to_torch
 from jetson_dnn_rt.models.sources.onnx import OnnxOrigin
-from jetson_dnn_rt.models.sources.torch import export_onnx
+from jetson_dnn_rt.models.sources.torch import export_onnx, run_onnx
 
 pytest.importorskip("onnx2torch")
+pytest.importorskip("onnxruntime")
 
-onnxruntime = pytest.importorskip("onnxruntime")
+
+SHAPE = (1, 3, 8, 8)
 
 
-def make_model() -> onnx.ModelProto:
+def make_model():
     """Two convolutions that share their weights, the second through two copies."""
-    weight = np.random.default_rng(0).random((3, 3, 1, 1), np.float32)
     nodes = [
-        helper.make_node("Identity", ["weight"], ["copy"]),
-        helper.make_node("Identity", ["copy"], ["again"]),
-        helper.make_node("Conv", ["image", "weight"], ["middle"]),
-        helper.make_node("Conv", ["middle", "again"], ["end"]),
-        helper.make_node("Identity", ["end"], ["logits"]),
+        node("Identity", "weight", "copy"),
+        node("Identity", "copy", "again"),
+        node("Conv", "image weight", "middle"),
+        node("Conv", "middle again", "end"),
+        node("Identity", "end", "logits"),
     ]
-    shape = [1, 3, 8, 8]
-    graph = helper.make_graph(
-        nodes,
-        "shared",
-        [helper.make_tensor_value_info("image", TensorProto.FLOAT, shape)],
-        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, shape)],
-        [numpy_helper.from_array(weight, "weight")],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    constants = {"weight": np.random.default_rng(0).random((3, 3, 1, 1), np.float32)}
+    kinds = {"logits": TensorProto.FLOAT}
+    return onnx.load_model_from_string(make_part(nodes, constants, {"image": SHAPE}, kinds).data)
 
 
 def test_copies_of_constants_are_bypassed_and_others_stay():
@@ -47,10 +42,6 @@ def test_copies_of_constants_are_bypassed_and_others_stay():
     assert [node.op_type for node in model.graph.node] == ["Conv", "Conv", "Identity"]
     assert model.graph.node[1].input[:] == ["middle", "weight"]
     onnx.checker.check_model(model)
-
-
-def test_what_has_nothing_to_bypass_stays_as_it_is():
-    model = bypass_copies(make_model())
     before = model.SerializeToString()
     assert bypass_copies(model).SerializeToString() == before
 
@@ -58,21 +49,18 @@ def test_what_has_nothing_to_bypass_stays_as_it_is():
 def test_shared_weights_run_on_torch_as_on_onnx_runtime(tmp_path):
     path = tmp_path / "shared.onnx"
     onnx.save_model(make_model(), str(path))
-    image = np.random.default_rng(1).random((1, 3, 8, 8), np.float32)
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    (expected,) = session.run(None, {"image": image})
+    image = make_images(1, SHAPE[1:])
+    (expected,) = run(path.read_bytes(), image)
     with torch.inference_mode():
         found = OnnxOrigin(path, None).torch_module()(torch.from_numpy(image))
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-5)
 
 
-def run(data: bytes, image: np.ndarray) -> list[np.ndarray]:
-    session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
-    found: list[np.ndarray] = session.run(None, {session.get_inputs()[0].name: image})
-    return found
+def run(data, image):
+    return run_onnx(data, [image], "it")
 
 
-def make_images(size: int, shape: tuple[int, ...]) -> np.ndarray:
+def make_images(size, shape):
     return np.random.default_rng(1).random((size, *shape), np.float32)
 
 
@@ -110,10 +98,7 @@ def test_an_export_of_torch_is_rewritten():
 
 def test_constants_of_other_values_stay():
     """A constant that two nodes read is rewritten for the one that holds images alone."""
-    constants: dict[str, np.ndarray] = {
-        "shape": np.array([1, 12], np.int64),
-        "row": np.ones((3, 4), np.float32),
-    }
+    constants = {"shape": np.array([1, 12], np.int64), "row": np.ones((3, 4), np.float32)}
     nodes = [
         node("Reshape", "row shape", "flat_row"),
         node("Reshape", "image shape", "flat"),
@@ -126,9 +111,6 @@ def test_constants_of_other_values_stay():
 
 
 def test_torch_runs_the_rewritten_file():
-    pytest.importorskip("onnx2torch")
-    import torch
-
     constants = {"shape": np.array([1, 12], np.int64)}
     nodes = [node("Reshape", "image shape", "flat"), node("Relu", "flat", "out")]
     part = make_part(nodes, constants, {"image": (1, 3, 2, 2)}, {"out": TensorProto.FLOAT})

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import tracemalloc
-from pathlib import Path
-from typing import Any
 
 import cv2
 import numpy as np
@@ -20,6 +18,8 @@ from jetson_dnn_rt.models.input.encodings import ENCODINGS
 from jetson_dnn_rt.models.input.input_pass import Preprocessor, make_reader
 from jetson_dnn_rt.models.input.preprocessing import Geometry, Preprocessing
 
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
 MODES = ("letterbox_topleft", "letterbox_center", "stretch")
 
 PACKED = [name for name, encoding in ENCODINGS.items() if encoding.layout == "packed"]
@@ -27,65 +27,45 @@ PACKED = [name for name, encoding in ENCODINGS.items() if encoding.layout == "pa
 IN_BLOCKS = [name for name in ENCODINGS if name not in PACKED]
 
 
-def make_frame(encoding: str, height: int, width: int, seed: int = 0) -> Frame:
+def make_frame(encoding, height, width, seed=0):
     shape = ENCODINGS[encoding].shape(height, width)
     image = np.random.default_rng(seed).integers(0, 256, shape, np.uint8)
     return Frame(image, encoding, 0, 0)
 
 
-def make_input(preprocessing: Preprocessing) -> np.ndarray:
+def make_input(preprocessing):
     return np.full((1, 3, preprocessing.height, preprocessing.width), np.nan, np.float32)
 
 
-def preprocess_plainly(preprocessing: Preprocessing, frame: Frame) -> np.ndarray:
+def preprocess_plainly(preprocessing, frame):
     """Step by step, whole images, one copy each."""
-    to_color = {
-        ("bgr8", "bgr"): None,
-        ("bgr8", "rgb"): cv2.COLOR_BGR2RGB,
-        ("rgb8", "bgr"): cv2.COLOR_RGB2BGR,
-        ("rgb8", "rgb"): None,
-        ("bgra8", "bgr"): cv2.COLOR_BGRA2BGR,
-        ("bgra8", "rgb"): cv2.COLOR_BGRA2RGB,
-        ("rgba8", "bgr"): cv2.COLOR_RGBA2BGR,
-        ("rgba8", "rgb"): cv2.COLOR_RGBA2RGB,
-        ("mono8", "bgr"): cv2.COLOR_GRAY2BGR,
-        ("mono8", "rgb"): cv2.COLOR_GRAY2RGB,
-    }[frame.encoding, preprocessing.color]
-    image = np.ascontiguousarray(frame.image)
-    if to_color is not None:
-        image = cv2.cvtColor(image, to_color)
+    image = copy_as_bgr(frame)
+    if preprocessing.color == "rgb":
+        image = image[..., ::-1].copy()
     height, width = image.shape[:2]
     rows, columns = preprocessing.height, preprocessing.width
-    top = left = 0
-    if preprocessing.resize == "stretch":
-        inner = (rows, columns)
-    else:
+    inner = (rows, columns)
+    if preprocessing.resize != "stretch":
         ratio = min(rows / height, columns / width)
         inner = (max(1, round(height * ratio)), max(1, round(width * ratio)))
-        if preprocessing.resize == "letterbox_center":
-            top, left = (rows - inner[0]) // 2, (columns - inner[1]) // 2
+    top = left = 0
+    if preprocessing.resize == "letterbox_center":
+        top, left = (rows - inner[0]) // 2, (columns - inner[1]) // 2
     if inner != (height, width):
         image = cv2.resize(image, inner[::-1], interpolation=cv2.INTER_LINEAR)
     padded = np.full((rows, columns, 3), preprocessing.pad_value, np.uint8)
     padded[top : top + inner[0], left : left + inner[1]] = image
-    factors = [np.float32(preprocessing.scale / s) for s in preprocessing.std]
-    offsets = [
-        np.float32(-m / s) for m, s in zip(preprocessing.mean, preprocessing.std, strict=True)
-    ]
-    planes = [padded[:, :, c].astype(np.float32) * factors[c] + offsets[c] for c in range(3)]
-    return np.stack(planes)[None]
+    std = np.array(preprocessing.std)
+    factors = (preprocessing.scale / std).astype(np.float32)
+    offsets = (-np.array(preprocessing.mean) / std).astype(np.float32)
+    return (padded.astype(np.float32) * factors + offsets).transpose(2, 0, 1)[None]
 
 
 @pytest.mark.parametrize("encoding", PACKED)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("color", ["bgr", "rgb"])
 @pytest.mark.parametrize(
-    "numbers",
-    [
-        {"scale": 1.0},
-        {"scale": 1.0 / 255.0},
-        {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225), "pad_value": 7},
-    ],
+    "numbers", [{"scale": 1.0}, {}, {"mean": MEAN, "std": STD, "pad_value": 7}]
 )
 def test_bit_equal_to_the_plain_way(encoding, mode, color, numbers):
     preprocessing = Preprocessing(48, 64, mode, color=color, **numbers)
@@ -98,43 +78,37 @@ def test_bit_equal_to_the_plain_way(encoding, mode, color, numbers):
 
 
 def test_normalisation_is_the_textbooks():
-    mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-    preprocessing = Preprocessing(8, 8, "stretch", color="rgb", mean=mean, std=std)
+    preprocessing = Preprocessing(8, 8, "stretch", color="rgb", mean=MEAN, std=STD)
     destination = make_input(preprocessing)
     frame = make_frame("rgb8", 8, 8)
     Preprocessor(preprocessing, destination).write(frame)
-    expected = (frame.image / 255.0 - np.array(mean)) / np.array(std)
+    expected = (frame.image / 255.0 - np.array(MEAN)) / np.array(STD)
     np.testing.assert_allclose(destination[0], expected.transpose(2, 0, 1), atol=1e-5)
+
+
+def write_both(one, other):
+    """What two frames become; the input is the same."""
+    inputs = [make_input(Preprocessing(32, 32)) for _ in range(2)]
+    for frame, destination in zip((one, other), inputs, strict=True):
+        Preprocessor(Preprocessing(32, 32), destination).write(frame)
+    np.testing.assert_array_equal(*inputs)
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_padded_rows_and_read_only_memory(encoding):
     """A message's rows may be longer than its pixels, and its memory is not ours to write."""
-    preprocessing = Preprocessing(32, 32)
     width = 41 if encoding in PACKED else 42
     tight = make_frame(encoding, 30, width)
-    step = width * ENCODINGS[encoding].pixel_bytes + 13
-    data = np.zeros(tight.image.shape[0] * step, np.uint8)
-    view = np.lib.stride_tricks.as_strided(
-        data, tight.image.shape, (step, *tight.image.strides[1:]), writeable=True
-    )
-    view[:] = tight.image
-    data = np.frombuffer(data.tobytes(), np.uint8)  # read-only, as a message is
-    padded = np.ndarray(tight.image.shape, np.uint8, data, 0, (step, *tight.image.strides[1:]))
-    inputs = []
-    for image in (tight.image, padded):
-        inputs.append(make_input(preprocessing))
-        Preprocessor(preprocessing, inputs[-1]).write(Frame(image, encoding, 0, 0))
-    np.testing.assert_array_equal(*inputs)
+    rows = tight.image.reshape(len(tight.image), -1)
+    data = np.pad(rows, ((0, 0), (0, 13))).tobytes()  # read-only, as a message is
+    strides = (rows.shape[1] + 13, *tight.image.strides[1:])
+    padded = np.ndarray(tight.image.shape, np.uint8, data, 0, strides)
+    write_both(tight, Frame(padded, encoding, 0, 0))
 
 
 def test_mono_with_a_channel_axis():
-    preprocessing = Preprocessing(32, 32)
     frame = make_frame("mono8", 20, 30)
-    inputs = [make_input(preprocessing), make_input(preprocessing)]
-    Preprocessor(preprocessing, inputs[0]).write(frame)
-    Preprocessor(preprocessing, inputs[1]).write(Frame(frame.image[:, :, None], "mono8", 0, 0))
-    np.testing.assert_array_equal(*inputs)
+    write_both(frame, Frame(frame.image[:, :, None], "mono8", 0, 0))
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
@@ -162,25 +136,20 @@ def test_nothing_is_allocated_per_frame(encoding, size):
     ("image", "encoding", "words"),
     [
         (np.zeros((4, 4, 3), np.uint8), "bgr16", "encoding"),
-        (np.zeros((4, 4, 3), np.uint8), "", "encoding"),
         (np.zeros((4, 4, 4), np.uint8), "bgr8", "channels"),
-        (np.zeros((4, 4), np.uint8), "rgb8", "channels"),
         (np.zeros(16, np.uint8), "mono8", "channels"),
         (np.zeros((4, 4, 3), np.uint16), "bgr8", "uint8"),
         (np.zeros((0, 4, 3), np.uint8), "bgr8", "sides"),
-        (np.zeros((4, 0, 3), np.uint8), "bgr8", "sides"),
         (np.zeros((2, 40000), np.uint8), "mono8", "sides"),
         (np.zeros((4, 8, 3), np.uint8)[:, ::2], "bgr8", "adjacent"),
         (np.zeros((4, 8, 3), np.uint8)[::-1], "bgr8", "adjacent"),
         (np.zeros((6, 5), np.uint8), "nv12", "width must be even: 5x4"),
         (np.zeros((5, 4), np.uint8), "nv21", "height must be even: 4x3"),
         (np.zeros((7, 4), np.uint8), "nv12", "rows of Y and half as many"),
-        (np.zeros((6, 4, 2), np.uint8), "nv12", "channels"),
         (np.zeros((4, 5, 2), np.uint8), "yuyv", "width must be even"),
         (np.zeros((4, 4), np.uint8), "uyvy", "channels"),
         (np.zeros((5, 4), np.uint8), "bayer_rggb8", "height must be even"),
         (np.zeros((4, 5), np.uint8), "bayer_gbrg8", "width must be even"),
-        (np.zeros((4, 4), np.uint8), "bayer_rggb16", "encoding"),
     ],
 )
 def test_a_bad_frame_is_named_and_leaves_the_input_alone(image, encoding, words):
@@ -222,7 +191,7 @@ def test_the_resize_reads_the_message_itself(encoding, padding, monkeypatch):
     read: list[tuple[bool, int]] = []
     resize = cv2.resize
 
-    def observe(source: np.ndarray, *args: Any, **named: Any) -> Any:
+    def observe(source, *args, **named):
         read.append((np.shares_memory(source, frame.image), source.nbytes))
         return resize(source, *args, **named)
 
@@ -240,35 +209,28 @@ YUV = [name for name in IN_BLOCKS if not name.startswith("bayer")]
 BAYER = [name for name in IN_BLOCKS if name.startswith("bayer")]
 
 
-def read_planes(
-    frame: Frame, size: tuple[int, int], color: str = "bgr"
-) -> tuple[np.ndarray, Geometry]:
+def read_planes(frame, size, color="bgr"):
     geometry = Geometry.of(Preprocessing(*size), frame.height, frame.width)
     planes = make_reader(ENCODINGS[frame.encoding], geometry, color).read(frame.image)
     return np.stack(planes, -1), geometry
 
 
-def resize_plane(plane: np.ndarray, geometry: Geometry) -> np.ndarray:
+def resize_plane(plane, geometry):
     size = (geometry.resized_width, geometry.resized_height)
-    resized: np.ndarray = cv2.resize(
-        np.ascontiguousarray(plane), size, interpolation=cv2.INTER_LINEAR
-    )
-    return resized
+    return cv2.resize(np.ascontiguousarray(plane), size, interpolation=cv2.INTER_LINEAR)
 
 
-def round_to_bytes(colours: np.ndarray) -> np.ndarray:
-    rounded: np.ndarray = np.clip(np.rint(colours), 0, 255)
-    return rounded
+def round_to_bytes(colours):
+    return np.clip(np.rint(colours), 0, 255)
 
 
-def convert_plainly(frame: Frame, geometry: Geometry) -> np.ndarray:
+def convert_plainly(frame, geometry):
     """Part the samples into whole planes, resize each, then the colours in float64."""
     image, height = frame.image, frame.height
     if frame.encoding in BAYER:
         pattern = frame.encoding.removeprefix("bayer_")[:4]
-        planes = [
-            resize_plane(image[i // 2 :: 2, i % 2 :: 2], geometry).astype(float) for i in range(4)
-        ]
+        samples = (image[i // 2 :: 2, i % 2 :: 2] for i in range(4))
+        planes = [resize_plane(sample, geometry).astype(float) for sample in samples]
         first, second = (p for p, name in zip(planes, pattern, strict=True) if name == "g")
         colours = [(first + second) / 2.0]
         for index, name in ((0, "b"), (2, "r")):
@@ -301,10 +263,7 @@ def convert_plainly(frame: Frame, geometry: Geometry) -> np.ndarray:
     seed=st.integers(0, 1000),
 )
 def test_planes_are_the_steps_written_out(encoding, half, size, seed):
-    height, width = 2 * half[0], 2 * half[1]
-    shape = ENCODINGS[encoding].shape(height, width)
-    image = np.random.default_rng(seed).integers(0, 256, shape, np.uint8)
-    frame = Frame(image, encoding, 0, 0)
+    frame = make_frame(encoding, 2 * half[0], 2 * half[1], seed)
     found, geometry = read_planes(frame, size)
     differences = np.abs(found - convert_plainly(frame, geometry))
     # cv2.resize rounds pixels of two and four bytes by other instructions than single bytes: a
@@ -320,9 +279,7 @@ def test_planes_are_the_steps_written_out(encoding, half, size, seed):
 def test_halves_are_made_in_bands(encoding, times):
     """Y, or U and V, or a Bayer block's samples at exactly half their size, several bands."""
     size = (150, 200)
-    shape = ENCODINGS[encoding].shape(times * size[0], times * size[1])
-    image = np.random.default_rng(times).integers(0, 256, shape, np.uint8)
-    frame = Frame(image, encoding, 0, 0)
+    frame = make_frame(encoding, times * size[0], times * size[1])
     found, geometry = read_planes(frame, size)
     again, _ = read_planes(frame, size)
     np.testing.assert_array_equal(again, found)
@@ -343,21 +300,16 @@ def test_one_colour_stays_that_colour(encoding, bgr):
     assert np.abs(found - np.array(bgr)).max() <= 4
 
 
-def measure_psnr(picture: np.ndarray, other: np.ndarray) -> float:
+def measure_psnr(picture, other):
     """Peak signal to noise ratio of two pictures of eight bits in dB."""
     return float(10.0 * np.log10(255.0**2 / np.mean((picture.astype(float) - other) ** 2)))
 
 
 @pytest.fixture(scope="module")
-def pictures(shared_data: Path) -> list[np.ndarray]:
+def pictures(shared_data):
     """Frames of a real drive, 960x540."""
     video = cv2.VideoCapture(str(next((shared_data / "video").glob("*.mp4"))))
-    found = []
-    for _ in range(3):
-        for _ in range(30):
-            assert video.grab()
-        found.append(video.retrieve()[1])
-    return found
+    return [video.retrieve()[1] for number in range(90) if video.grab() and number % 30 == 29]
 
 
 @pytest.mark.parametrize(
@@ -374,12 +326,8 @@ def test_quality_on_real_frames(pictures, encoding, to_whole_db, loss_db, size):
         found, geometry = read_planes(frame, (416, 416))
         whole = resize_plane(copy_as_bgr(frame), geometry)
         original = resize_plane(picture, geometry)
-        figures.append(
-            (
-                measure_psnr(found, whole),
-                measure_psnr(whole, original) - measure_psnr(found, original),
-            )
-        )
+        loss = measure_psnr(whole, original) - measure_psnr(found, original)
+        figures.append((measure_psnr(found, whole), loss))
     to_whole, loss = np.mean(figures, axis=0)
     assert to_whole >= to_whole_db
     assert loss <= loss_db

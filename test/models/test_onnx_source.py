@@ -7,12 +7,13 @@ import onnx
 import pytest
 import torch
 from networks import make_onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.models.heads.labels import COCO_80
 from jetson_dnn_rt.models.input.preprocessing import Preprocessing
 from jetson_dnn_rt.models.sources.registry import load_model
+from jetson_dnn_rt.models.sources.torch import run_onnx
 
 
 def test_yolox(shared_data):
@@ -35,17 +36,11 @@ def test_the_head_is_logged(tmp_path, caplog):
 
 def test_truncated_onnx(shared_data, tmp_path):
     data = (shared_data / "models" / "yolox_nano.onnx").read_bytes()
-    for share in (0.001, 0.3, 0.9, 0.999):
+    for share in (0.001, 0.3, 0.999):
         path = tmp_path / "cut.onnx"
         path.write_bytes(data[: int(len(data) * share)])
         with pytest.raises(ModelError, match=r"damaged|cannot be run"):
             load_model(f"onnx:{path}")
-
-
-def test_wrong_task(tmp_path):
-    path = make_onnx(tmp_path / "m.onnx")
-    with pytest.raises(ModelError, match="needs a model for detection, this one is for segmen"):
-        load_model(f"onnx:{path}", kind="detection")
 
 
 @pytest.mark.parametrize(
@@ -80,61 +75,52 @@ def test_fixed_size_cannot_be_changed(tmp_path):
         load_model(f"onnx:{path}", input_size=(64, 64))
 
 
-def test_weights_in_other_files_are_refused(tmp_path):
-    model = onnx.load(str(make_onnx(tmp_path / "m.onnx", classes=40)))
-    onnx.save(model, str(tmp_path / "e.onnx"), save_as_external_data=True, size_threshold=0)
-    with pytest.raises(ModelError, match="single file"):
-        load_model(f"onnx:{tmp_path / 'e.onnx'}")
+def make_external(name, file):
+    """A tensor of one number that is in another file."""
+    tensor = TensorProto(
+        name=name, data_type=TensorProto.FLOAT, dims=[1], data_location=TensorProto.EXTERNAL
+    )
+    tensor.external_data.add(key="location", value=file)
+    return tensor
 
 
-def place_tensor(model: onnx.ModelProto, place: str, tensor: TensorProto) -> None:
-    """Put a tensor into one of the places of a model that may hold one; not for running."""
+def add_node(graph, **attributes):
+    graph.node.append(helper.make_node("Custom", [], ["c"], **attributes))
+
+
+def add_function(model, attributes=(), **values):
+    nodes = [helper.make_node("Constant", [], ["c"], **values)]
+    function = helper.make_function("d", "f", [], ["c"], nodes, [helper.make_opsetid("", 17)])
+    function.attribute_proto.extend(attributes)
+    model.functions.append(function)
+
+
+def make_branch(tensor, depth=1):
+    """A graph with a constant, in as many graphs."""
     branch = helper.make_graph([], "branch", [], [])
-    inner = helper.make_node("Constant", [], ["c"], value=tensor)
-    if place == "constant":
-        model.graph.node.append(inner)
-    elif place == "tensors":
-        model.graph.node.append(helper.make_node("Custom", [], ["c"], several=[tensor]))
-    elif place == "branch initializer":
-        branch.initializer.append(tensor)
-        model.graph.node.append(helper.make_node("If", ["x"], ["c"], then_branch=branch))
-    elif place == "branch of a branch":
-        branch.node.append(inner)
-        outer = helper.make_graph(
-            [helper.make_node("If", ["x"], ["c"], else_branch=branch)], "outer", [], []
-        )
-        model.graph.node.append(helper.make_node("Loop", ["x"], ["c"], body=outer))
-    elif place == "graphs":
-        branch.node.append(inner)
-        model.graph.node.append(helper.make_node("Custom", [], ["c"], bodies=[branch]))
-    elif place == "function":
-        model.functions.append(
-            helper.make_function("d", "f", [], ["c"], [inner], [helper.make_opsetid("", 17)])
-        )
-    elif place == "function default":
-        function = helper.make_function("d", "f", [], [], [], [helper.make_opsetid("", 17)])
-        function.attribute_proto.append(helper.make_attribute("value", tensor))
-        model.functions.append(function)
-    elif place == "sparse":
-        sparse = model.graph.sparse_initializer.add()
-        sparse.values.CopyFrom(tensor)
-    elif place == "training":
-        model.training_info.add().algorithm.initializer.append(tensor)
-    else:
-        raise AssertionError(place)
+    add_node(
+        branch, **({"value": tensor} if depth == 1 else {"g": make_branch(tensor, depth - 1)})
+    )
+    return branch
 
 
-PLACES = (
-    "constant",
-    "tensors",
-    "branch initializer",
-    "branch of a branch",
-    "graphs",
-    "function",
-    "function default",
-    "sparse",
-    "training",
-)
+PLACES = {
+    "constant": lambda model, tensor: add_node(model.graph, value=tensor),
+    "tensors": lambda model, tensor: add_node(model.graph, several=[tensor]),
+    "branch initializer": lambda model, tensor: add_node(
+        model.graph, then_branch=helper.make_graph([], "branch", [], [], [tensor])
+    ),
+    "branch of a branch": lambda model, tensor: add_node(model.graph, g=make_branch(tensor, 2)),
+    "graphs": lambda model, tensor: add_node(model.graph, bodies=[make_branch(tensor)]),
+    "function": lambda model, tensor: add_function(model, value=tensor),
+    "function default": lambda model, tensor: add_function(
+        model, [helper.make_attribute("value", tensor)], value_int=1
+    ),
+    "sparse": lambda model, tensor: model.graph.sparse_initializer.add().values.CopyFrom(tensor),
+    "training": lambda model, tensor: model.training_info.add().algorithm.initializer.append(
+        tensor
+    ),
+}
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -142,11 +128,7 @@ def test_tensors_in_other_files_are_refused_wherever_they_are(tmp_path, place):
     """EDGES 14: no tensor of a file may lie in another one, which its hash does not cover."""
     path = make_onnx(tmp_path / "m.onnx")
     model = onnx.load(str(path))
-    tensor = numpy_helper.from_array(np.zeros(1, np.float32), "hidden")
-    tensor.ClearField("raw_data")
-    tensor.data_location = TensorProto.EXTERNAL
-    tensor.external_data.add(key="location", value="elsewhere.bin")
-    place_tensor(model, place, tensor)
+    PLACES[place](model, make_external("hidden", "elsewhere.bin"))
     path.write_bytes(model.SerializeToString())
     with pytest.raises(ModelError, match=r"'hidden' in another file: save it as a single file"):
         load_model(f"onnx:{path}")
@@ -154,20 +136,14 @@ def test_tensors_in_other_files_are_refused_wherever_they_are(tmp_path, place):
 
 def test_a_constant_is_not_read_from_the_working_directory(tmp_path, monkeypatch):
     """EDGES 14: a model that runs, with a Constant beside whoever starts it, is not run."""
-    away = tmp_path / "away"
-    away.mkdir()
-    monkeypatch.chdir(away)
-    np.ones(5, np.float32).tofile(away / "offset.bin")
+    (tmp_path / "away").mkdir()
+    monkeypatch.chdir(tmp_path / "away")
+    np.ones(1, np.float32).tofile("offset.bin")
     path = make_onnx(tmp_path / "m.onnx")
     model = onnx.load(str(path))
-    output = model.graph.output[0].name
-    tensor = TensorProto(
-        name="offset", data_type=TensorProto.FLOAT, dims=[1], data_location=TensorProto.EXTERNAL
-    )
-    tensor.external_data.add(key="location", value="offset.bin")
-    tensor.external_data.add(key="length", value="4")
-    node = next(node for node in model.graph.node if output in node.output)
-    node.output[list(node.output).index(output)] = "before"
+    (node,) = model.graph.node
+    output, node.output[0] = node.output[0], "before"
+    tensor = make_external("offset", "offset.bin")
     model.graph.node.append(helper.make_node("Constant", [], ["offset"], value=tensor))
     model.graph.node.append(helper.make_node("Add", ["before", "offset"], [output]))
     path.write_bytes(model.SerializeToString())
@@ -192,12 +168,9 @@ def test_names_in_the_file(tmp_path, names, labels):
 
 
 def test_onnx_as_torch_agrees(shared_data):
-    import onnxruntime
-
     model = load_model(f"onnx:{shared_data}/models/yolox_nano.onnx")
     image = np.random.default_rng(0).uniform(0, 255, model.input_shape).astype(np.float32)
-    session = onnxruntime.InferenceSession(model.onnx_model(), providers=["CPUExecutionProvider"])
-    expected = session.run(None, {session.get_inputs()[0].name: image})[0]
+    (expected,) = run_onnx(model.onnx_model(), [image], "it")
     with torch.inference_mode():
         found = model.torch_module()(torch.from_numpy(image))
     np.testing.assert_allclose(found.numpy(), expected, atol=2e-3)

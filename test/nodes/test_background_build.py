@@ -6,9 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import cv2
 import pytest
@@ -19,8 +17,7 @@ pytest.importorskip("torch", reason="torch is not installed")
 
 import ros_graph
 from diagnostic_msgs.msg import DiagnosticArray
-from ros_graph import Ros
-from task_bench import Bench, diagnostics_of, make_image
+from task_bench import Bench, Log, diagnostics_of, make_image
 
 from jetson_dnn_rt.runtime.building import background_build
 from jetson_dnn_rt.tasks import Outcome
@@ -31,31 +28,13 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(autouse=True)
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+def patience(monkeypatch):
     """A build takes its time."""
     monkeypatch.setattr(ros_graph, "TIMEOUT_S", BUILD_TIMEOUT_S)
 
 
-class Log:
-    """Takes what a node says."""
-
-    def __init__(self, node: Any) -> None:
-        self.lines: list[str] = []
-        logger = node.get_logger()
-        fields = {name: self._keep(getattr(logger, name)) for name in ("info", "warning", "error")}
-        fields["warn"] = fields["warning"]
-        fake = type("Logger", (), {name: staticmethod(f) for name, f in fields.items()})
-        node.get_logger = lambda: fake
-
-    def _keep(self, say: Callable[[str], Any]) -> Callable[[str], None]:
-        return lambda text: self.lines.append(text)
-
-    def count(self, text: str) -> int:
-        return sum(text in line for line in self.lines)
-
-
 @pytest.fixture
-def pictures(tmp_path: Path) -> str:
+def pictures(tmp_path):
     folder = tmp_path / "pictures"
     folder.mkdir()
     from jetson_dnn_rt.demo.scenes import random_scene
@@ -66,12 +45,12 @@ def pictures(tmp_path: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def library(tmp_path_factory):
     """For tests that let no build come to its end: what is exported once serves them all."""
     return tmp_path_factory.mktemp("library")
 
 
-def make_bench(ros: Ros, library: Path, **values: Any) -> Bench:
+def make_bench(ros, library, **values):
     return Bench(
         ros,
         **{
@@ -85,7 +64,7 @@ def make_bench(ros: Ros, library: Path, **values: Any) -> Bench:
     )
 
 
-def is_alive(pid: int) -> bool:
+def is_alive(pid):
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except FileNotFoundError:
@@ -94,13 +73,11 @@ def is_alive(pid: int) -> bool:
 
 
 def test_what_is_missing_is_built_and_switched_to_while_frames_run(
-    ros: Ros, tmp_path: Path, pictures: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    ros, tmp_path, pictures, monkeypatch
+):
     monkeypatch.setattr(background_build, "LOG_PERIOD_S", 0.0)
     bench = make_bench(ros, tmp_path / "library", build_frames=pictures)
     log = Log(bench.node)
-    ran: list[str] = []
-    bench.node._observer = lambda record, work: ran.append(record.variant)
     inbox = ros.listen(DiagnosticArray, "/diagnostics")
     bench.start()
     bench.send(make_image(ros), 1)
@@ -120,7 +97,7 @@ def test_what_is_missing_is_built_and_switched_to_while_frames_run(
 
     count = 1
 
-    def has_switched() -> bool:
+    def has_switched():
         nonlocal count
         assert not log.count("is left out"), log.lines
         time.sleep(0.2)  # a slow camera: frames one after the other would starve the build
@@ -131,9 +108,8 @@ def test_what_is_missing_is_built_and_switched_to_while_frames_run(
     ros.wait(has_switched, "the new variant")
     bench.send(make_image(ros), count + 1)
     assert bench.count(Outcome.MET) == count + 1
-    assert ran[0] == FULL
-    assert ran[-1] == TUCKER
-    assert sorted(set(ran), key=ran.index) == [FULL, TUCKER]
+    assert list(dict.fromkeys(bench.seen.variants)) == [FULL, TUCKER]
+    assert bench.seen.variants[-1] == TUCKER
     assert log.count(f"building: detector {TUCKER}") >= 2
     assert log.count(f"variant {TUCKER} runs from the next frame on") == 1
     ros.wait(lambda: bench.node.session.find_build("detector") is None, "the end of the build")
@@ -154,7 +130,7 @@ def test_what_is_missing_is_built_and_switched_to_while_frames_run(
 
 
 @pytest.mark.parametrize("how", ["clean up", "shut down"])
-def test_a_build_ends_with_its_node(ros: Ros, library: Path, how: str) -> None:
+def test_a_build_ends_with_its_node(ros, library, how):
     bench = make_bench(ros, library)
     log = Log(bench.node)
     bench.start()
@@ -183,7 +159,7 @@ def test_a_build_ends_with_its_node(ros: Ros, library: Path, how: str) -> None:
         assert bench.node.session.find_build("detector") is None
 
 
-def test_a_failed_build_is_said_once_and_the_task_goes_on(ros: Ros, library: Path) -> None:
+def test_a_failed_build_is_said_once_and_the_task_goes_on(ros, library):
     bench = make_bench(ros, library, build_frames="images:/nowhere", variant=TUCKER)
     log = Log(bench.node)
     inbox = ros.listen(DiagnosticArray, "/diagnostics")
@@ -209,44 +185,46 @@ def test_a_failed_build_is_said_once_and_the_task_goes_on(ros: Ros, library: Pat
     assert bench.node.session.find_build("detector") is None
 
 
-def test_without_a_library_nothing_is_built(ros: Ros, library: Path) -> None:
-    bench = make_bench(ros, library, engine_cache="none")
+@pytest.mark.parametrize(
+    ("lacking", "values", "why"),
+    [
+        (TUCKER, {"engine_cache": "none"}, "not in the library"),
+        (
+            "full@openvino-fp32",
+            {"variants": [FULL, "full@openvino-fp32"], "memory_limit_mb": 0.001},
+            "memory_limit_mb",
+        ),
+    ],
+    ids=["no library", "no memory"],
+)
+def test_what_cannot_be_had_is_left_out_and_not_built(ros, library, lacking, values, why):
+    if "openvino" in lacking:
+        pytest.importorskip("openvino", reason="openvino is not installed")
+    bench = make_bench(ros, library, **values)
     inbox = ros.listen(DiagnosticArray, "/diagnostics")
     bench.start()
     found = diagnostics_of(inbox, "detector: task_status", b"\x01")
-    assert found["left_out"] == TUCKER
+    assert found[""] == f"left out: {lacking}"
+    assert found["left_out"] == lacking
+    assert why in found[f"left_out.{lacking}"]
     assert bench.node.session.find_build("detector") is None
+    result = ros.set(bench.node, variant=lacking)
+    assert (result.successful, why in result.reason) == (False, True)
     bench.send(make_image(ros), 1)
     assert bench.count(Outcome.MET) == 1
 
 
-def test_what_does_not_fit_into_the_memory_is_left_out(ros: Ros, library: Path) -> None:
-    pytest.importorskip("openvino", reason="openvino is not installed")
-    other = "full@openvino-fp32"
-    bench = make_bench(ros, library, variants=[FULL, other], memory_limit_mb=0.001)
-    inbox = ros.listen(DiagnosticArray, "/diagnostics")
-    bench.start()
-    found = diagnostics_of(inbox, "detector: task_status", b"\x01")
-    assert found[""] == f"left out: {other}"
-    assert "memory_limit_mb" in found[f"left_out.{other}"]
-    assert float(found["memory_mb"]) >= 0.0
-    result = ros.set(bench.node, variant=other)
-    assert not result.successful
-    assert "memory_limit_mb" in result.reason
-
-
-def test_stages_are_those_asked_for(ros: Ros, library: Path) -> None:
+def test_stages_are_those_asked_for(ros, library):
     bench = make_bench(ros, library, variants=["full@torch-fp32", FULL], stages=3)
     inbox = ros.listen(DiagnosticArray, "/diagnostics")
-    stages: list[int] = []
-    bench.node._observer = lambda record, work: stages.append(len(record.stages))
     bench.start()
     bench.send(make_image(ros), 1)
-    assert stages == [5]  # preprocess, three of the network, decode
+    ((record, _),) = bench.seen.items
+    assert len(record.stages) == 5  # preprocess, three of the network, decode
     assert diagnostics_of(inbox, "detector: task_status")["stages"] == "3"
 
 
-def test_a_configuration_in_progress_is_in_the_diagnostics(ros: Ros, library: Path) -> None:
+def test_a_configuration_in_progress_is_in_the_diagnostics(ros, library):
     bench = make_bench(ros, library, variants=[FULL])
     inbox = ros.listen(DiagnosticArray, "/diagnostics")
     ros.wait(lambda: bench.node._diagnostics._publisher.get_subscription_count())
@@ -260,8 +238,8 @@ def test_a_configuration_in_progress_is_in_the_diagnostics(ros: Ros, library: Pa
     assert "configuring" in states
 
 
-def test_a_low_priority_process_dies_with_its_parent() -> None:
-    def wait(condition: Callable[[], bool]) -> None:
+def test_a_low_priority_process_dies_with_its_parent():
+    def wait(condition):
         end_s = time.monotonic() + BUILD_TIMEOUT_S
         while not condition():
             assert time.monotonic() < end_s

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,13 +13,12 @@ pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 2")
 
 from networks import Classifier, make_model
-from ros_graph import Ros
+from task_bench import Seen
 
-from jetson_dnn_rt.backends.base import Array, RunnerClosedError
+from jetson_dnn_rt.backends.base import RunnerClosedError
 from jetson_dnn_rt.backends.onnxruntime import OnnxRuntimeRunner
 from jetson_dnn_rt.clock import SteadyClock
 from jetson_dnn_rt.config.task import TaskConfig
-from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.nodes.perception import PerceptionNode
 from jetson_dnn_rt.results import Detections
@@ -31,7 +26,7 @@ from jetson_dnn_rt.runtime import task as loading
 from jetson_dnn_rt.runtime.executor import Executor
 from jetson_dnn_rt.runtime.sharing.batch_groups import BatchGroups
 from jetson_dnn_rt.runtime.task import Task
-from jetson_dnn_rt.tasks import JobRecord, Outcome, TaskParameters, Work
+from jetson_dnn_rt.tasks import Outcome, TaskParameters, Work
 from jetson_dnn_rt.variants.running import batching
 
 ONNX, TORCH = "full@onnxruntime-fp32", "full@torch-fp32"
@@ -40,17 +35,17 @@ FRONT, REAR = "front/detector", "rear/detector"
 
 
 @pytest.fixture
-def always_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+def always_faster(monkeypatch):
     """Every size is used, however long it takes on this machine."""
     monkeypatch.setattr(batching, "MAX_SHARE", float("inf"))
 
 
 @pytest.fixture
-def dear_calls(monkeypatch: pytest.MonkeyPatch, always_faster: None) -> None:
+def dear_calls(monkeypatch, always_faster):
     """Every run costs 20 ms more, however many images it takes: a batch is faster for certain."""
     run = OnnxRuntimeRunner._run
 
-    def run_slowly(self: OnnxRuntimeRunner, values: list[Array]) -> tuple[Array, ...]:
+    def run_slowly(self, values):
         time.sleep(0.02)
         return run(self, values)
 
@@ -63,13 +58,13 @@ def dear_calls(monkeypatch: pytest.MonkeyPatch, always_faster: None) -> None:
 class Tasks:
     """Loaded tasks, as a composed process has them."""
 
-    def __init__(self, library: Path) -> None:
+    def __init__(self, library):
         self._library = library
         self.loaded: dict[str, Task] = {}
         self.groups = BatchGroups(self.loaded)
         self.log: list[str] = []
 
-    def load(self, name: str, **values: Any) -> Task:
+    def load(self, name, **values):
         values = {"variants": (ONNX,), "warmup_runs": 1, "threads": 1, **values}
         self.loaded[name] = Task(
             TaskConfig(engine_cache=str(self._library), **values),
@@ -81,27 +76,27 @@ class Tasks:
         )
         return self.loaded[name]
 
-    def form(self) -> None:
+    def form(self):
         self.groups.form(1, SteadyClock(), self.log.append)
 
-    def clean_up(self, name: str) -> None:
+    def clean_up(self, name):
         groups = self.groups.leave(name)
         self.loaded.pop(name).close()
         for group in groups:
             group.close()
 
-    def close(self) -> None:
+    def close(self):
         for name in list(self.loaded):
             self.clean_up(name)
 
 
 @pytest.fixture
-def tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, always_faster: None) -> Iterator[Tasks]:
+def tasks(tmp_path, monkeypatch, always_faster):
     """Their networks are small: one for each name of a model."""
     models: dict[str, Model] = {}
     real = loading.open_model
 
-    def load_small(values: TaskConfig) -> Model:
+    def load_small(values):
         if values.model.startswith("null:"):
             return real(values)
         made = dataclasses.replace(SMALL, model_hash=f"{len(models):064x}")
@@ -113,7 +108,7 @@ def tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, always_faster: None) 
     made.close()
 
 
-def test_tasks_of_one_model_are_a_group_and_others_are_not(tasks: Tasks) -> None:
+def test_tasks_of_one_model_are_a_group_and_others_are_not(tasks):
     tasks.load("a")
     tasks.load("other", model="builtin:segmenter", kind="segmentation")
     tasks.load("alone", batch="off")
@@ -142,9 +137,7 @@ def test_tasks_of_one_model_are_a_group_and_others_are_not(tasks: Tasks) -> None
     assert len(tasks.log) == 1
 
 
-def test_a_group_without_a_batch_of_use_is_none_for_the_executor(
-    tasks: Tasks, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_group_without_a_batch_of_use_is_none_for_the_executor(tasks, monkeypatch):
     for name in ("a", "b"):
         tasks.load(name)
     monkeypatch.setattr(batching, "MAX_SHARE", 0.0)
@@ -153,7 +146,7 @@ def test_a_group_without_a_batch_of_use_is_none_for_the_executor(
     assert tasks.groups.find_group("a") == ""
 
 
-def test_each_bears_its_share_of_the_memory(tasks: Tasks) -> None:
+def test_each_bears_its_share_of_the_memory(tasks):
     own = [tasks.load(name).memory_bytes for name in ("a", "b")]
     tasks.form()
     (report,) = tasks.groups.reports_of("a")
@@ -161,9 +154,7 @@ def test_each_bears_its_share_of_the_memory(tasks: Tasks) -> None:
     assert [loaded.memory_bytes for loaded in tasks.loaded.values()] == [m + share for m in own]
 
 
-def test_what_does_not_fit_the_limit_is_left_out(
-    tasks: Tasks, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_does_not_fit_the_limit_is_left_out(tasks, monkeypatch):
     for name in ("a", "b"):
         tasks.load(name, memory_limit_mb=1000.0)
     monkeypatch.setattr(Task, "room_bytes", -1)
@@ -172,7 +163,7 @@ def test_what_does_not_fit_the_limit_is_left_out(
     assert tasks.loaded["a"].batch_bytes == 0
 
 
-def test_a_second_task_is_cut_where_the_first_is(tasks: Tasks) -> None:
+def test_a_second_task_is_cut_where_the_first_is(tasks):
     for name in ("a", "b"):
         tasks.load(name, stages=2, variants=(TORCH, ONNX), finest_stages=True)
     pieces = [
@@ -187,7 +178,7 @@ def test_a_second_task_is_cut_where_the_first_is(tasks: Tasks) -> None:
     assert len(pieces[0]) == 4
 
 
-def test_runners_of_batches_stay_until_the_last_task_goes(tasks: Tasks) -> None:
+def test_runners_of_batches_stay_until_the_last_task_goes(tasks):
     for name in ("a", "b"):
         tasks.load(name)
     tasks.form()
@@ -201,7 +192,7 @@ def test_runners_of_batches_stay_until_the_last_task_goes(tasks: Tasks) -> None:
         runners[0].run([image])
 
 
-def test_a_task_that_was_made_anew_runs_alone(tasks: Tasks) -> None:
+def test_a_task_that_was_made_anew_runs_alone(tasks):
     """A stage hung: what it may still use is left behind, and closed by nobody."""
     for name in ("a", "b"):
         tasks.load(name)
@@ -216,7 +207,7 @@ def test_a_task_that_was_made_anew_runs_alone(tasks: Tasks) -> None:
     runners[0].run([np.zeros((2, *runners[0].input_shapes[0][1:]), np.float32)])
 
 
-def test_the_executor_learns_the_sizes_that_its_tasks_can_form(tasks: Tasks) -> None:
+def test_the_executor_learns_the_sizes_that_its_tasks_can_form(tasks):
     for name in ("a", "b", "c"):
         tasks.load(name)
     tasks.form()
@@ -241,28 +232,7 @@ def test_the_executor_learns_the_sizes_that_its_tasks_can_form(tasks: Tasks) -> 
 # -- frames, in a composed process -------------------------------------------------------------
 
 
-class Seen:
-    """Jobs that ended, with their works."""
-
-    def __init__(self) -> None:
-        self.items: list[tuple[JobRecord, Work]] = []
-        self._condition = threading.Condition()
-
-    def __call__(self, record: JobRecord, work: Work) -> None:
-        with self._condition:
-            self.items.append((record, work))
-            self._condition.notify_all()
-
-    def wait_for_batches(self, count: int) -> list[tuple[JobRecord, Work]]:
-        def batched() -> list[tuple[JobRecord, Work]]:
-            return [item for item in self.items if any(s.batch > 1 for s in item[0].stages)]
-
-        with self._condition:
-            assert self._condition.wait_for(lambda: len(batched()) >= count, 60.0)
-            return batched()
-
-
-def run_alone(loaded: Task, frame: Frame) -> Detections:
+def run_alone(loaded, frame):
     work = Work(frame)
     for stage in loaded.stages[ONNX]:
         stage.run(work)
@@ -270,7 +240,7 @@ def run_alone(loaded: Task, frame: Frame) -> Detections:
     return work.result
 
 
-def test_results_of_two_cameras_are_those_of_each_alone(ros: Ros, dear_calls: None) -> None:
+def test_results_of_two_cameras_are_those_of_each_alone(ros, dear_calls):
     """Overloaded, so that frames of both wait at once; every frame of a batch is right."""
     camera = {"source": "synthetic:320x240", "rate": 30.0}
     detector = {
@@ -294,7 +264,7 @@ def test_results_of_two_cameras_are_those_of_each_alone(ros: Ros, dear_calls: No
         observer=seen,
     )
     assert ros.call(node.autostart), node.fault
-    batched = seen.wait_for_batches(12)
+    batched = seen.wait(12, lambda record: any(stage.batch > 1 for stage in record.stages))
     loaded = {name: task.loaded for name, task in node.tasks.items()}
     ros.call(node.trigger_deactivate)
     assert {record.task for record, _ in batched} == {FRONT, REAR}

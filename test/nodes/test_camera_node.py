@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+import time
 
 import pytest
 
 pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 2")
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
-from ros_graph import TIMEOUT_S, Inbox, Ros
+from ros_graph import TIMEOUT_S
 from sensor_msgs.msg import CameraInfo, Image
 from task_bench import wait_for_value
 from thread_kills import kill_thread
@@ -34,7 +33,7 @@ projection_matrix: {rows: 3, cols: 4, data: [50, 0, 32, 0, 0, 51, 31, 0, 0, 0, 1
 """
 
 
-def make(ros: Ros, **values: Any) -> CameraNode:
+def make(ros, **values):
     from rclpy.parameter import Parameter
 
     given = {"source": "synthetic:64x64", "rate": 50.0, **values}
@@ -42,17 +41,17 @@ def make(ros: Ros, **values: Any) -> CameraNode:
     return ros.make(CameraNode, parameter_overrides=overrides)
 
 
-def level_of(inbox: Inbox, level: bytes) -> str:
+def level_of(inbox, level):
     """Wait until the camera's status has a level; return its message."""
 
-    def find(messages: list[Any]) -> Any:
+    def find(messages):
         statuses = [s for m in messages for s in m.status if s.name == "camera: camera_status"]
         return next((s for s in reversed(statuses) if s.level == level), None)
 
     return inbox.wait(find, f"level {level!r}").message
 
 
-def test_images_and_calibration_carry_one_header(ros: Ros, tmp_path: Path) -> None:
+def test_images_and_calibration_carry_one_header(ros, tmp_path):
     file = tmp_path / "front.yaml"
     file.write_text(CALIBRATION)
     node = make(ros, camera_info_url=f"file://{file}", frame_id="front")
@@ -82,9 +81,7 @@ def test_images_and_calibration_carry_one_header(ros: Ros, tmp_path: Path) -> No
         (CALIBRATION.replace("-0.2", "-.inf", 1), "distortion_coefficients needs finite numbers"),
     ],
 )
-def test_a_calibration_that_cannot_be_used_is_said(
-    tmp_path: Path, text: str | None, reason: str
-) -> None:
+def test_a_calibration_that_cannot_be_used_is_said(tmp_path, text, reason):
     file = tmp_path / "c.yaml"
     if text is not None:
         file.write_text(text)
@@ -99,13 +96,11 @@ class Device(FrameSource):
     rate_hz, live = 0.0, True
     plugged_in = True
 
-    def __init__(self) -> None:
+    def __init__(self):
         if not Device.plugged_in:
             raise SourceError("camera /dev/video0 is not there")
 
-    def read(self, out: Any) -> bool:
-        import time
-
+    def read(self, out):
         time.sleep(0.005)
         if not Device.plugged_in:
             raise SourceError("camera /dev/video0 stopped delivering frames")
@@ -114,36 +109,38 @@ class Device(FrameSource):
         return True
 
 
-def test_a_device_that_stops_and_returns(ros: Ros, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def device(monkeypatch):
     monkeypatch.setattr(camera_module, "open_source", lambda name, options: Device())
-    monkeypatch.setattr(Device, "plugged_in", True)
+    yield Device
+    Device.plugged_in = True
+
+
+def test_a_device_that_stops_and_returns(ros, device):
     node = make(ros, rate=0.0)
     inbox = ros.listen(DiagnosticArray, "/diagnostics")
     assert ros.call(node.autostart), node.fault
     ros.wait(lambda: node.frames > 3)
-    monkeypatch.setattr(Device, "plugged_in", False)
+    device.plugged_in = False
     assert "/dev/video0" in level_of(inbox, b"\x02")
     inbox.clear()
-    monkeypatch.setattr(Device, "plugged_in", True)
+    device.plugged_in = True
     before = node.frames
     ros.wait(lambda: node.frames > before, "frames after the return")
     level_of(inbox, b"\x00")
     assert node.camera.state.reopened == 1
 
 
-def test_a_device_that_is_missing_can_be_configured_later(
-    ros: Ros, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(camera_module, "open_source", lambda name, options: Device())
-    monkeypatch.setattr(Device, "plugged_in", False)
+def test_a_device_that_is_missing_can_be_configured_later(ros, device):
+    device.plugged_in = False
     node = make(ros)
     assert not ros.call(node.autostart)
     assert node.fault == "camera /dev/video0 is not there"
-    monkeypatch.setattr(Device, "plugged_in", True)
+    device.plugged_in = True
     assert ros.call(node.autostart)
 
 
-def test_the_end_of_a_stream_is_no_fault(ros: Ros) -> None:
+def test_the_end_of_a_stream_is_no_fault(ros):
     node = make(ros, frame_limit=3)
     inbox = ros.listen(DiagnosticArray, "/diagnostics")
     assert ros.call(node.autostart)
@@ -154,7 +151,7 @@ def test_the_end_of_a_stream_is_no_fault(ros: Ros) -> None:
     ])  # fmt: skip
 
 
-def test_a_killed_thread_is_named_and_frames_come_again(ros: Ros) -> None:
+def test_a_killed_thread_is_named_and_frames_come_again(ros):
     """EDGES 0: a camera's thread that died was not said and not replaced."""
     diagnostics = ros.listen(DiagnosticArray, "/diagnostics")
     images = ros.listen(Image, "image_raw")
@@ -170,16 +167,14 @@ def test_a_killed_thread_is_named_and_frames_come_again(ros: Ros) -> None:
     level_of(diagnostics, DiagnosticStatus.OK)
 
 
-def test_a_frame_that_cannot_be_published_costs_only_itself(
-    ros: Ros, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_frame_that_cannot_be_published_costs_only_itself(ros, monkeypatch):
     """EDGES 0: one exception while publishing ended the camera."""
     images = ros.listen(Image, "image_raw")
     node = make(ros)
     faults = iter([RuntimeError("once"), RuntimeError("twice")])
     publish = node._publish
 
-    def fail_first(frame: Any) -> None:
+    def fail_first(frame):
         if (error := next(faults, None)) is not None:
             raise error
         publish(frame)

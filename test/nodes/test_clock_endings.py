@@ -5,53 +5,50 @@ from __future__ import annotations
 import os
 import signal
 import time
-from pathlib import Path
 
 import pytest
 
 pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 2")
 
-from clock_ends import KINDS, LIMIT_S, NODE, Board, Writer, end_many
+from clock_ends import NODE, Board, Writer, end_many
 
 from jetson_dnn_rt.nodes.process.running import END_HANGS, KILLED
 
-RESTORED_BY_GUARDIAN = "gave back the clocks that process"
+RESTORED_BY_GUARDIAN = "restored the clocks that process"
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("busy_s", [0.0, 5.0])
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_node_gives_the_clocks_back_itself(
-    tmp_path: Path, number: signal.Signals, busy_s: float, kind: str
-) -> None:
+@pytest.mark.parametrize(
+    ("number", "busy_s", "kind"),
+    [
+        (signal.SIGTERM, 0.0, "perception"),
+        (signal.SIGTERM, 5.0, "coordinator"),
+        (signal.SIGINT, 0.0, "coordinator"),
+        (signal.SIGINT, 5.0, "perception"),
+    ],
+)
+def test_a_node_gives_the_clocks_back_itself(tmp_path, number, busy_s, kind):
     """EDGES 6: SIGTERM while the ROS thread is busy for 5 s; not left to the guardian."""
     board = Board(tmp_path)
     with Writer(board, NODE, board.tables, kind, 1, busy_s) as writer:
         writer.wait_for("set")
         assert busy_s == 0.0 or not board.is_restored
-        back_s, gone_s = writer.end(number)
-        assert board.is_restored
-        assert back_s <= LIMIT_S
-        assert gone_s <= LIMIT_S
+        writer.end_in_time(number)
         assert writer.process.returncode == 0
         assert RESTORED_BY_GUARDIAN not in writer.errors
         assert "Traceback" not in writer.errors
 
 
-def test_a_node_that_is_killed_has_its_clocks_given_back(tmp_path: Path) -> None:
+def test_a_node_that_is_killed_has_its_clocks_given_back(tmp_path):
     """EDGES 6: kill -9."""
     board = Board(tmp_path)
     with Writer(board, NODE, board.tables, "coordinator", 1, 5.0) as writer:
         writer.wait_for("set")
         assert not board.is_restored
-        back_s, gone_s = writer.end(signal.SIGKILL)
-        assert board.is_restored
-        assert back_s <= LIMIT_S
-        assert gone_s <= LIMIT_S
+        writer.end_in_time(signal.SIGKILL)
         assert RESTORED_BY_GUARDIAN in writer.errors
 
 
-def test_nodes_end_at_random_moments(tmp_path: Path) -> None:
+def test_nodes_end_at_random_moments(tmp_path):
     """EDGES 6: CLOCK_ENDINGS=200 for the long form, a fifth of it with nodes."""
     count = round(int(os.environ.get("CLOCK_ENDINGS", "30")) / 10)
     bad = [str(end) for end in end_many(count, seed=2, node_share=1.0) if not end.is_good]
@@ -59,7 +56,7 @@ def test_nodes_end_at_random_moments(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("busy_s", [0.0, 5.0])
-def test_clocks_that_hang_do_not_delay_the_end(tmp_path: Path, busy_s: float) -> None:
+def test_clocks_that_hang_do_not_delay_the_end(tmp_path, busy_s):
     """EDGES 6: restoring has a thread of its own; what it leaves, the guardian does."""
     board = Board(tmp_path)
     hangs = (
@@ -69,16 +66,13 @@ def test_clocks_that_hang_do_not_delay_the_end(tmp_path: Path, busy_s: float) ->
     )
     with Writer(board, hangs + NODE, board.tables, "coordinator", 1, busy_s) as writer:
         writer.wait_for("set")
-        back_s, gone_s = writer.end(signal.SIGTERM)
-        assert board.is_restored
-        assert back_s <= LIMIT_S
-        assert gone_s <= LIMIT_S
+        writer.end_in_time(signal.SIGTERM)
         assert writer.process.returncode == 0
         assert RESTORED_BY_GUARDIAN in writer.errors
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_clocks_come_back_though_no_python_can_run(tmp_path: Path, number: signal.Signals) -> None:
+def test_clocks_come_back_though_no_python_can_run(tmp_path, number):
     """EDGES 6: a thread keeps the interpreter's lock for ever; the process is killed for it."""
     board = Board(tmp_path)
     holds = (
@@ -91,9 +85,6 @@ def test_clocks_come_back_though_no_python_can_run(tmp_path: Path, number: signa
     with Writer(board, holds + NODE, board.tables, "coordinator", 1, 5.0) as writer:
         writer.wait_for("set")
         time.sleep(0.2)  # nothing could tell that the lock is held now
-        back_s, gone_s = writer.end(number)
-        assert board.is_restored
-        assert back_s <= LIMIT_S
-        assert gone_s <= LIMIT_S
+        writer.end_in_time(number)
         # The first where the main thread was still able to begin the end.
-        assert writer.process.returncode in (END_HANGS.code, KILLED.code)
+        assert writer.process.returncode in (END_HANGS, KILLED)

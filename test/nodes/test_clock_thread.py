@@ -5,10 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable
 from itertools import pairwise
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -25,16 +22,13 @@ from jetson_dnn_rt.coordinator.clock_thread import (
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable
 from jetson_dnn_rt.platforms.clocks import ClockSpace
 from jetson_dnn_rt.platforms.detect import detect
-from jetson_dnn_rt.platforms.platform import FixedPlatform, Platform
+from jetson_dnn_rt.platforms.platform import FixedPlatform
 from jetson_dnn_rt.safety.faults import FAULTS
-
-if TYPE_CHECKING:
-    from ros_graph import Ros
 
 TIMEOUT_S = 120.0
 
 
-def wait(condition: Callable[[], Any], what: str) -> Any:
+def wait(condition, what):
     """Wait for another thread that sends no event."""
     end_s = time.monotonic() + TIMEOUT_S
     while not (found := condition()):
@@ -43,27 +37,34 @@ def wait(condition: Callable[[], Any], what: str) -> Any:
     return found
 
 
-def make_kernel(folder: Path, **options: Any) -> FakeKernel:
-    write_tree(folder / "tx2", TREES["tx2"])
-    return FakeKernel(folder / "tx2", **options)
+@pytest.fixture
+def board(tmp_path):
+    """The files of a TX2."""
+    write_tree(tmp_path / "tx2", TREES["tx2"])
+    return FakeKernel(tmp_path / "tx2")
 
 
-def read_settings(kernel: FakeKernel) -> dict[str, str]:
+def read_settings(kernel):
     """What is set; where a clock goes within its limits is the governor's business."""
     files = read_all(kernel.root).items()
     return {path: text for path, text in files if not path.endswith("cur_freq")}
 
 
-def open_platform(kernel: FakeKernel) -> Platform:
-    platform = detect(kernel.root, allow_writes=True, files=kernel)
-    assert platform.writable, platform.reason
-    return platform
+def run_gpu_at(board, hz):
+    """As others, or the heat, make it."""
+    (running,) = board.root.glob("sys/class/devfreq/*gp10b/cur_freq")
+    running.write_text(f"{hz}\n")
 
 
-def test_what_is_asked_for_is_written_and_comes_back_at_the_end(tmp_path: Path) -> None:
-    kernel = make_kernel(tmp_path)
-    before = read_settings(kernel)
-    platform = open_platform(kernel)
+@pytest.fixture
+def platform(board):
+    opened = detect(board.root, allow_writes=True, files=board)
+    assert opened.writable, opened.reason
+    return opened
+
+
+def test_what_is_asked_for_is_written_and_comes_back_at_the_end(board, platform):
+    before = read_settings(board)
     clocks = make_clocks(platform.space)
     thread = ClockThread(platform, clocks)
     assert thread.position == clocks.fastest
@@ -76,12 +77,10 @@ def test_what_is_asked_for_is_written_and_comes_back_at_the_end(tmp_path: Path) 
     wait(lambda: thread.position == 1, "the middle clocks")
     assert (thread.writes, thread.fault) == (2, "")
     assert thread.stop(TIMEOUT_S)
-    assert read_settings(kernel).items() >= before.items()
+    assert read_settings(board).items() >= before.items()
 
 
-def test_the_logs_tell_what_was_set_and_what_the_board_made_of_it(tmp_path: Path) -> None:
-    kernel = make_kernel(tmp_path)
-    platform = open_platform(kernel)
+def test_the_logs_tell_what_was_set_and_what_the_board_made_of_it(board, platform):
     clocks = make_clocks(platform.space)
     thread = ClockThread(platform, clocks)
     fastest, slowest = clocks.describe(clocks.fastest), clocks.describe(0)
@@ -96,36 +95,31 @@ def test_the_logs_tell_what_was_set_and_what_the_board_made_of_it(tmp_path: Path
     # The board throttles: what was set stays, what held does not.
     thread.request(clocks.fastest, time.monotonic_ns())
     wait(lambda: thread.position == clocks.fastest, "the fastest clocks")
-    (running,) = kernel.root.glob("sys/class/devfreq/*gp10b/cur_freq")
-    running.write_text("114750000\n")
+    run_gpu_at(board, 114750000)
     wait(lambda: thread.log.last not in (fastest, slowest), "the throttled clocks")
     assert thread.settings.last == fastest
     assert thread.stop(TIMEOUT_S)
 
 
-def test_a_kernel_that_refuses_is_said_and_the_position_is_the_true_one(tmp_path: Path) -> None:
-    kernel = make_kernel(tmp_path)
-    platform = open_platform(kernel)
+def test_a_kernel_that_refuses_is_said_and_the_position_is_the_true_one(board, platform):
     thread = ClockThread(platform, make_clocks(platform.space))
-    kernel.refuse = "devfreq"
+    board.refuse = "devfreq"
     thread.start()
     thread.request(0, 0)
     wait(lambda: thread.fault, "the fault")
     assert "clocks cannot be changed" in thread.fault
     assert thread.position != 0
     # Only what is asked for anew is tried again.
-    kernel.refuse = ""
+    board.refuse = ""
     thread.request(1, 0)
     wait(lambda: thread.position == 1, "the middle clocks")
     assert thread.fault == ""
     assert thread.stop(TIMEOUT_S)
 
 
-def test_a_thread_that_is_killed_serves_requests_again(tmp_path: Path) -> None:
+def test_a_thread_that_is_killed_serves_requests_again(board, platform):
     """EDGES 0: a clock thread that died left its requests unserved, and said nothing."""
-    kernel = make_kernel(tmp_path)
-    before = read_settings(kernel)
-    platform = open_platform(kernel)
+    before = read_settings(board)
     thread = ClockThread(platform, make_clocks(platform.space))
     thread.start()
     kill_thread("clocks")
@@ -134,21 +128,19 @@ def test_a_thread_that_is_killed_serves_requests_again(tmp_path: Path) -> None:
     thread.request(0, 0)
     wait(lambda: thread.position == 0, "the slowest clocks")
     assert thread.stop(TIMEOUT_S)
-    assert read_settings(kernel).items() >= before.items()
+    assert read_settings(board).items() >= before.items()
     assert not FAULTS.dead_threads
 
 
 @pytest.mark.parametrize("thread_name", ["clocks", "clock-watch"])
 def test_a_platform_with_a_fault_does_not_end_its_thread(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, thread_name: str
-) -> None:
+    board, platform, monkeypatch, thread_name
+):
     """EDGES 0: an exception that a platform does not declare ended the thread for good."""
-    kernel = make_kernel(tmp_path)
-    platform = open_platform(kernel)
     read, faults = platform.read, iter([ValueError("garbage in a file of the kernel")])
     made = threading.Event()
 
-    def fail_first() -> Any:
+    def fail_first():
         if made.is_set() and (error := next(faults, None)) is not None:
             raise error
         return read()
@@ -164,46 +156,23 @@ def test_a_platform_with_a_fault_does_not_end_its_thread(
     wait(FAULTS.snapshot, "the fault")
     assert [one.kind for one in FAULTS.snapshot()] == [f"thread {thread_name}: ValueError"]
     before = thread.log.last
-    (running,) = kernel.root.glob("sys/class/devfreq/*gp10b/cur_freq")
-    running.write_text("1300500000\n")
+    run_gpu_at(board, 1300500000)
     wait(lambda: thread.log.last != before, "the new clocks")
     assert thread.stop(TIMEOUT_S)
 
 
-def test_a_killed_clock_thread_is_named_in_the_diagnostics(
-    ros: Ros, kernel: FakeKernel, tmp_path: Path
-) -> None:
-    """EDGES 0: a clock thread that died was not said anywhere."""
-    from diagnostic_msgs.msg import DiagnosticArray
-    from task_bench import wait_for_value
-
-    diagnostics = ros.listen(DiagnosticArray, "/diagnostics")
-    node = start(ros, kernel, tmp_path, policy="max_q", allow_clock_writes=True)
-    clocks = node.coordinator.clocks
-    ros.wait(lambda: clocks.position == 0, "the slowest clocks")
-    kill_thread("clocks")
-    kind = "fault.thread clocks: KilledError"
-    found = wait_for_value(diagnostics, "perception: process_status", kind, "1, last: ")
-    assert "thread clocks" in found[""]
-    assert ros.set(node.coordinator, policy="max_n").successful
-    ros.wait(lambda: clocks.position == 2, "the fastest clocks")
-
-
-def test_a_watch_notes_clocks_that_others_change(tmp_path: Path) -> None:
-    kernel = make_kernel(tmp_path)
-    platform = detect(kernel.root, files=kernel)
+def test_a_watch_notes_clocks_that_others_change(board):
+    platform = detect(board.root, files=board)
     before = platform.space.describe(platform.space.nearest(platform.read()))
     watch = ClockWatch(platform)
     assert watch.log.last == before
-    (running,) = kernel.root.glob("sys/class/devfreq/*gp10b/cur_freq")
-    running.write_text("1300500000\n")
+    run_gpu_at(board, 1300500000)
     wait(lambda: watch.log.last != before, "the new clocks")
     assert "gpu 1300.5 MHz" in watch.log.last
     assert watch.stop(TIMEOUT_S)
 
 
-def test_power_is_measured_and_summed_up(tmp_path: Path) -> None:
-    platform = open_platform(make_kernel(tmp_path))
+def test_power_is_measured_and_summed_up(platform):
     expected_w = platform.power().total_w
     assert expected_w is not None
     thread = ClockThread(platform, make_clocks(platform.space))
@@ -219,7 +188,7 @@ def test_power_is_measured_and_summed_up(tmp_path: Path) -> None:
     assert 0.0 < report.energy_j <= expected_w * longest_s
 
 
-def test_a_machine_that_shows_nothing_has_no_power() -> None:
+def test_a_machine_that_shows_nothing_has_no_power():
     space = ClockSpace([])
     thread = ClockThread(FixedPlatform(), ClockTable(space, np.array([0]), np.zeros(1), 0, 0))
     thread.start()
@@ -228,8 +197,7 @@ def test_a_machine_that_shows_nothing_has_no_power() -> None:
     assert math.isnan(thread.power.energy_j)
 
 
-def test_the_nearest_of_a_few_positions_is_found(tmp_path: Path) -> None:
-    platform = open_platform(make_kernel(tmp_path))
+def test_the_nearest_of_a_few_positions_is_found(platform):
     clocks = make_clocks(platform.space)
     platform.apply(len(platform.space) // 2)
     assert nearest_position(clocks, platform) == 1
@@ -239,22 +207,17 @@ def test_the_nearest_of_a_few_positions_is_found(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeKernel:
-    """A board in the place of this machine."""
+def kernel(board, monkeypatch):
+    """The board in the place of this machine."""
     from jetson_dnn_rt.coordinator import basis
 
-    kernel = make_kernel(tmp_path)
     monkeypatch.setattr(
-        basis,
-        "detect",
-        lambda *, allow_writes, switch_cores: detect(
-            kernel.root, allow_writes=allow_writes, switch_cores=switch_cores, files=kernel
-        ),
+        basis, "detect", lambda **options: detect(board.root, files=board, **options)
     )
-    return kernel
+    return board
 
 
-def start(ros: Ros, kernel: FakeKernel, folder: Path, trace_dir: str = "", **values: Any) -> Any:
+def start(ros, kernel, folder, trace_dir="", **values):
     from jetson_dnn_rt.nodes.perception import PerceptionNode
 
     space = detect(kernel.root, switch_cores=False, files=kernel).space
@@ -271,9 +234,7 @@ def start(ros: Ros, kernel: FakeKernel, folder: Path, trace_dir: str = "", **val
     return node
 
 
-def test_the_node_changes_clocks_and_gives_them_back_when_it_ends(
-    ros: Ros, kernel: FakeKernel, tmp_path: Path
-) -> None:
+def test_the_node_changes_clocks_and_gives_them_back_when_it_ends(ros, kernel, tmp_path):
     from diagnostic_msgs.msg import DiagnosticArray
     from std_msgs.msg import Float64
     from task_bench import diagnostics_of
@@ -299,9 +260,7 @@ def test_the_node_changes_clocks_and_gives_them_back_when_it_ends(
     assert read_settings(kernel).items() >= before.items()
 
 
-def test_traces_hold_the_clocks_at_which_stages_ran(
-    ros: Ros, kernel: FakeKernel, tmp_path: Path
-) -> None:
+def test_traces_hold_the_clocks_at_which_stages_ran(ros, kernel, tmp_path):
     pytest.importorskip("pyarrow", reason="pyarrow is not installed: traces need it")
     from jetson_dnn_rt.traces.reader import open_trace
 
@@ -328,9 +287,7 @@ def test_traces_hold_the_clocks_at_which_stages_ran(
     assert {state.clocks for state in drift.states} >= set(words)
 
 
-def test_clocks_are_left_alone_unless_allowed(
-    ros: Ros, kernel: FakeKernel, tmp_path: Path
-) -> None:
+def test_clocks_are_left_alone_unless_allowed(ros, kernel, tmp_path):
     node = start(ros, kernel, tmp_path, policy="max_q")
     coordinator = node.coordinator.coordinator
     ros.wait(lambda: coordinator.decisions > 4)
@@ -338,7 +295,7 @@ def test_clocks_are_left_alone_unless_allowed(
     assert kernel.writes == []
 
 
-def test_clocks_that_cannot_be_set_are_said(ros: Ros, kernel: FakeKernel, tmp_path: Path) -> None:
+def test_clocks_that_cannot_be_set_are_said(ros, kernel, tmp_path):
     from diagnostic_msgs.msg import DiagnosticArray
     from task_bench import diagnostics_of
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import array
-from typing import Any
 
 import cv2
 import hostile_images as hostile
@@ -29,12 +28,10 @@ from jetson_dnn_rt.nodes.tasks.conversion import (
 from jetson_dnn_rt.results import Detections
 
 
-def make_message(
-    encoding: str = "bgr8", height: int = 4, width: int = 6, padding: int = 0
-) -> Image:
-    pixel = {"bgr8": 3, "rgb8": 3, "bgra8": 4, "rgba8": 4, "8UC3": 3, "yuv422": 2, "yuyv": 2}
+def make_message(encoding="bgr8", height=4, width=6, padding=0):
+    pixel = {"bgr8": 3, "rgb8": 3, "bgra8": 4, "rgba8": 4, "8UC3": 3, "yuyv": 2}
     message = Image(height=height, width=width, encoding=encoding)
-    message.step = width * pixel.get(encoding, 1) + padding
+    message.step = width * pixel.get(encoding, 2 if "422" in encoding else 1) + padding
     rows = height * 3 // 2 if encoding.startswith("nv") else height
     message.data = array.array("B", (i % 251 for i in range(message.step * rows)))
     message.header.stamp.sec, message.header.stamp.nanosec = 12, 34
@@ -42,22 +39,15 @@ def make_message(
     return message
 
 
-def spoil(message: Any, **changes: Any) -> Any:
-    for name, value in changes.items():
-        setattr(message, name, value)
-    return message
-
-
-def frame_of(message: Image) -> Frame:
+def frame_of(message):
     return view_image(message, 0)
 
 
 @pytest.mark.parametrize(
-    "encoding",
-    ["bgr8", "rgb8", "bgra8", "rgba8", "mono8", "nv12", "nv21", "yuyv", "bayer_gbrg8"],
+    "encoding", ["bgr8", "rgb8", "bgra8", "rgba8", "mono8", "nv12", "nv21", "yuyv", "bayer_gbrg8"]
 )
 @pytest.mark.parametrize("padding", [0, 5])
-def test_view_shows_the_pixels_and_copies_nothing(encoding: str, padding: int) -> None:
+def test_view_shows_the_pixels_and_copies_nothing(encoding, padding):
     message = make_message(encoding, padding=padding)
     frame = view_image(message, 7)
     raw = np.asarray(message.data, np.uint8).reshape(-1, message.step)
@@ -71,15 +61,11 @@ def test_view_shows_the_pixels_and_copies_nothing(encoding: str, padding: int) -
         frame.image[0, 0] = 0
 
 
-def test_opencv_encodings_have_their_names() -> None:
-    assert frame_of(make_message("8UC3")).encoding == "bgr8"
-
-
-def test_older_names_of_yuv_are_known() -> None:
-    assert frame_of(make_message("yuv422")).encoding == "uyvy"
-    message = make_message("yuyv")
-    message.encoding = "yuv422_yuy2"
-    assert frame_of(message).encoding == "yuyv"
+@pytest.mark.parametrize(
+    ("other", "encoding"), [("8UC3", "bgr8"), ("yuv422", "uyvy"), ("yuv422_yuy2", "yuyv")]
+)
+def test_other_names_of_encodings_are_known(other, encoding):
+    assert frame_of(make_message(other)).encoding == encoding
 
 
 @pytest.mark.parametrize(
@@ -92,26 +78,10 @@ def test_older_names_of_yuv_are_known() -> None:
         ("mono8", 1, 40000, "sides must be in"),
     ],
 )
-def test_sides_that_the_encoding_does_not_allow(
-    encoding: str, height: int, width: int, text: str
-) -> None:
+def test_sides_that_the_encoding_does_not_allow(encoding, height, width, text):
     with pytest.raises(BadImageError, match=text) as caught:
         frame_of(make_message(encoding, height, width))
     assert caught.value.reason == "size"
-
-
-def test_nv12_without_its_colours_is_truncated() -> None:
-    message = make_message("nv12")
-    message.data = message.data[: 4 * message.step]
-    with pytest.raises(BadImageError, match="24 bytes of data, 6 rows of 6 bytes") as caught:
-        frame_of(message)
-    assert caught.value.reason == "truncated"
-
-
-def test_a_longer_message_than_its_rows_is_read() -> None:
-    message = make_message()
-    message.data.extend([1, 2, 3])
-    assert frame_of(message).image.shape == (4, 6, 3)
 
 
 @pytest.mark.parametrize(
@@ -131,23 +101,26 @@ def test_a_longer_message_than_its_rows_is_read() -> None:
         ({"data": array.array("B", bytes(71))}, "truncated", "71 bytes of data, 4 rows of 18"),
         ({"data": array.array("B")}, "truncated", "0 bytes of data"),
         ({"height": 5}, "truncated", "72 bytes of data, 5 rows of 18 bytes expected"),
+        # Without its colours.
+        ({"encoding": "nv12", "step": 18}, "truncated", "72 bytes of data, 6 rows of 18 bytes"),
     ],
 )
-def test_a_malformed_message_has_its_own_reason(
-    changes: dict[str, Any], reason: str, text: str
-) -> None:
+def test_a_malformed_message_has_its_own_reason(changes, reason, text):
+    message = make_message()
+    for name, value in changes.items():
+        setattr(message, name, value)
     with pytest.raises(BadImageError, match=text) as caught:
-        frame_of(spoil(make_message(), **changes))
+        frame_of(message)
     assert caught.value.reason == reason
 
 
-def compress(suffix: str) -> CompressedImage:
+def compress(suffix):
     image = np.arange(64 * 48 * 3, dtype=np.uint32).astype(np.uint8).reshape(48, 64, 3)
     return CompressedImage(format=suffix, data=cv2.imencode(suffix, image)[1].tobytes())
 
 
 @pytest.mark.parametrize("suffix", [".png", ".jpg"])
-def test_compressed_images_are_decoded(suffix: str) -> None:
+def test_compressed_images_are_decoded(suffix):
     message = compress(suffix)
     frame = decode_image(message, 3)
     data = np.frombuffer(bytes(message.data), np.uint8)
@@ -155,7 +128,7 @@ def test_compressed_images_are_decoded(suffix: str) -> None:
     assert (frame.encoding, frame.sequence) == ("bgr8", 3)
 
 
-def bomb(height: int, width: int) -> bytes:
+def bomb(height, width):
     """Build a PNG header that promises far more pixels than follow."""
     start = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"
     return start + width.to_bytes(4, "big") + height.to_bytes(4, "big") + bytes(100)
@@ -171,28 +144,16 @@ def bomb(height: int, width: int) -> bytes:
         (bomb(10, 10), "truncated"),
         (b"\xff\xd8\xff", "truncated"),
         (b"\xff\xd8" + b"\xff\xe0\x00\x04ab" * 3, "truncated"),
+        (bytes(compress(".png").data)[:60], "truncated"),
     ],
 )
-def test_a_malformed_compressed_image_has_its_own_reason(data: bytes, reason: str) -> None:
+def test_a_malformed_compressed_image_has_its_own_reason(data, reason):
     with pytest.raises(BadImageError) as caught:
         decode_image(CompressedImage(data=data), 0)
     assert caught.value.reason == reason
 
 
-def test_a_truncated_png_is_refused() -> None:
-    whole = bytes(compress(".png").data)
-    with pytest.raises(BadImageError) as caught:
-        decode_image(CompressedImage(data=whole[: len(whole) // 8]), 0)
-    assert caught.value.reason == "truncated"
-
-
-def test_an_unusable_frame_keeps_its_header() -> None:
-    frame = unusable_frame(make_message().header, 9)
-    assert (frame.sequence, frame.stamp_ns, frame.frame_id) == (9, 12_000_000_034, "front")
-    assert frame.image.size == 0
-
-
-def make_heavy(reason: str) -> Image:
+def make_heavy(reason):
     """A message of 1 MB with up to ten pixels, that is refused for this reason."""
     message = Image()
     for name, value in hostile.heavy_fields(1)[reason].items():
@@ -204,19 +165,21 @@ def make_heavy(reason: str) -> Image:
 
 
 @pytest.mark.parametrize("reason", ["length", "step", "frame_id"])
-def test_a_message_far_larger_than_its_picture_is_refused(reason: str) -> None:
+def test_a_message_far_larger_than_its_picture_is_refused(reason):
     """EDGES 9: each of 60 such messages of 10 MB waited for the observers, counted as a pixel."""
     message = make_heavy(reason)
     with pytest.raises(BadImageError) as caught:
         view_image(message, 0)
     assert (caught.value.reason, len(str(caught.value)) < 100) == (reason, True)
-    frame = unusable_frame(message.header, 1)
+    message.header.stamp.sec, message.header.stamp.nanosec = 12, 34
+    frame = unusable_frame(message.header, 9)
     assert (frame.kept_bytes, frame.owner) == (0, None)
+    assert (frame.sequence, frame.stamp_ns, frame.image.size) == (9, 12_000_000_034, 0)
     assert frame.frame_id == message.header.frame_id[: 0 if reason == "frame_id" else None]
 
 
 @pytest.mark.parametrize("encoding", ["bgr8", "mono8", "nv12"])
-def test_rows_and_data_may_be_padded_as_drivers_do(encoding: str) -> None:
+def test_rows_and_data_may_be_padded_as_drivers_do(encoding):
     """EDGES 9: rows aligned to a page, and the height of a video to whole macroblocks."""
     message = make_message(encoding, height=8, width=6, padding=4000)
     message.data.extend(bytes(15 * message.step))
@@ -225,7 +188,7 @@ def test_rows_and_data_may_be_padded_as_drivers_do(encoding: str) -> None:
     assert (frame.height, frame.width) == (8, 6)
 
 
-def test_the_name_of_a_frame_has_an_end_in_compressed_images_too() -> None:
+def test_the_name_of_a_frame_has_an_end_in_compressed_images_too():
     """EDGES 9: it is refused before the picture is decoded."""
     message = compress(".png")
     message.header.frame_id = "x" * MAX_FRAME_ID
@@ -237,7 +200,7 @@ def test_the_name_of_a_frame_has_an_end_in_compressed_images_too() -> None:
     assert caught.value.reason == "frame_id"
 
 
-def test_boxes_do_not_multiply_the_name_of_a_frame() -> None:
+def test_boxes_do_not_multiply_the_name_of_a_frame():
     """EDGES 9: 100 boxes with a name of 10 MB each were a message of 1 GB."""
     message = make_message()
     message.header.frame_id = "x" * MAX_FRAME_ID
@@ -252,7 +215,7 @@ def test_boxes_do_not_multiply_the_name_of_a_frame() -> None:
 @pytest.mark.parametrize(
     "stamp_ns", [0, 34, 12_000_000_034, -5, (2**31 - 1) * 10**9 + 999_999_999]
 )
-def test_stamps_come_out_as_they_went_in(stamp_ns: int) -> None:
+def test_stamps_come_out_as_they_went_in(stamp_ns):
     header = Image().header
     frame = Frame(np.zeros((1, 1), np.uint8), "mono8", stamp_ns, 0, "x")
     fill_header(header, frame)
@@ -260,7 +223,7 @@ def test_stamps_come_out_as_they_went_in(stamp_ns: int) -> None:
     assert header.frame_id == "x"
 
 
-def test_detections_are_written_in_source_pixels_best_first() -> None:
+def test_detections_are_written_in_source_pixels_best_first():
     frame = frame_of(make_message())
     writer = DetectionsWriter()
     boxes = np.array([[10, 20, 30, 60], [0, 0, 4, 2]], np.float32)
@@ -279,7 +242,7 @@ def test_detections_are_written_in_source_pixels_best_first() -> None:
     assert len(writer.write(found, frame).detections) == 2
 
 
-def test_images_are_written_into_one_message() -> None:
+def test_images_are_written_into_one_message():
     frame = frame_of(make_message())
     writer = ImageWriter("mono8")
     mask = np.arange(24, dtype=np.uint8).reshape(4, 6)
@@ -292,7 +255,7 @@ def test_images_are_written_into_one_message() -> None:
     assert writer.write(mask[:2, :3], frame).step == 3
 
 
-def test_colours_of_a_mask_are_those_of_its_classes() -> None:
+def test_colours_of_a_mask_are_those_of_its_classes():
     palette = make_palette()
     # Pascal VOC: background black, aeroplane, bicycle, person.
     expected = [[0, 0, 0], [128, 0, 0], [0, 128, 0], [192, 128, 128]]

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,72 +12,57 @@ pytest.importorskip("openvino", reason="openvino is not installed: two back ends
 
 from cohort_tables import FAST, FULL, VALUES, make_table, write_tables
 from diagnostic_msgs.msg import DiagnosticArray
-from rcl_interfaces.msg import Parameter, ParameterType, ParameterValue
-from rcl_interfaces.srv import DescribeParameters, SetParameters
-from ros_graph import TIMEOUT_S, Ros
 from sensor_msgs.msg import Image
 from std_msgs.msg import Float64
-from task_bench import diagnostics_of, make_image, wait_for_value
+from task_bench import Seen, diagnostics_of, make_image, wait_for_value
 
+from jetson_dnn_rt.config.nodes import POLICIES
 from jetson_dnn_rt.coordinator.policies.apnet import ApNet
-from jetson_dnn_rt.coordinator.policy import POLICIES
 from jetson_dnn_rt.nodes.perception import PerceptionNode
-from jetson_dnn_rt.tasks import JobRecord, Outcome, Work
+from jetson_dnn_rt.tasks import Outcome
 
 # ApNet runs what the tables say will do, and FULL cannot: it is the policy of these tests.
 ADAPTIVE = "apnet"
 
 
+def make(ros, observer=None, detector=VALUES, **coordinator):
+    """The composed process with one detector and no camera."""
+    return ros.make(
+        PerceptionNode,
+        overrides={
+            "perception": {"tasks": ["detector"], "cameras": [""]},
+            "detector": detector,
+            "coordinator": coordinator,
+        },
+        observer=observer,
+    )
+
+
 class Drive:
     """The composed process with one detector, and frames that are sent one by one."""
 
-    def __init__(self, ros: Ros, folder: Path, **coordinator: Any) -> None:
-        self.ros = ros
-        self.records: list[JobRecord] = []
-        self._condition = threading.Condition()
-        tables = write_tables(folder)
-        self.node = ros.make(
-            PerceptionNode,
-            overrides={
-                "perception": {"tasks": ["detector"], "cameras": [""]},
-                "detector": {**VALUES, "deadline_ms": 500.0},
-                "coordinator": {"tables": [tables], **coordinator},
-            },
-            observer=self._observe,
-        )
+    def __init__(self, ros, folder, **coordinator):
+        self.ros, self.seen = ros, Seen()
+        tables, detector = write_tables(folder), {**VALUES, "deadline_ms": 500.0}
+        self.node = make(ros, self.seen, detector, tables=[tables], **coordinator)
         assert ros.call(self.node.autostart), self.node.fault
         self.coordinator = self.node.coordinator
         self.images = ros.advertise(Image, "image_raw")
         ros.wait(lambda: self.images.get_subscription_count() == 1, "the subscription")
 
-    def _observe(self, record: JobRecord, work: Work) -> None:
-        with self._condition:
-            self.records.append(record)
-            self._condition.notify_all()
-
-    def send(self) -> str:
+    def send(self):
         """Send a frame; returns the variant that it ran."""
-        with self._condition:
-            count = len(self.records) + 1
-            self.images.publish(make_image(self.ros))
-            assert self._condition.wait_for(lambda: len(self.records) >= count, TIMEOUT_S)
-            assert self.records[-1].outcome is Outcome.MET
-            return self.records[-1].variant
+        record = self.seen.after(lambda: self.images.publish(make_image(self.ros)))
+        assert record.outcome is Outcome.MET
+        return record.variant
 
-    def set(self, name: str, value: Any) -> Any:
+    def set(self, name, value):
         """Set a parameter of the coordinator as ``ros2 param set`` does: over its service."""
-        kind = {
-            str: (ParameterType.PARAMETER_STRING, "string_value"),
-            bool: (ParameterType.PARAMETER_BOOL, "bool_value"),
-            float: (ParameterType.PARAMETER_DOUBLE, "double_value"),
-        }[type(value)]
-        parameter = Parameter(name=name, value=ParameterValue(type=kind[0], **{kind[1]: value}))
-        request = SetParameters.Request(parameters=[parameter])
-        return self.ros.request(SetParameters, "coordinator/set_parameters", request).results[0]
+        return self.ros.set_by_service("coordinator", **{name: value})
 
 
 @pytest.mark.parametrize("policy", [ADAPTIVE, "horizon"])
-def test_a_policy_takes_effect_with_the_next_frame(ros: Ros, tmp_path: Path, policy: str) -> None:
+def test_a_policy_takes_effect_with_the_next_frame(ros, tmp_path, policy):
     drive = Drive(ros, tmp_path)
     assert [drive.send() for _ in range(3)] == [FULL] * 3
     assert drive.set("policy", policy).successful
@@ -89,9 +71,7 @@ def test_a_policy_takes_effect_with_the_next_frame(ros: Ros, tmp_path: Path, pol
     assert drive.send() == FULL
 
 
-def test_a_policy_that_is_not_there_is_refused_with_those_that_are(
-    ros: Ros, tmp_path: Path
-) -> None:
+def test_a_policy_that_is_not_there_is_refused_with_those_that_are(ros, tmp_path):
     drive = Drive(ros, tmp_path)
     result = drive.set("policy", "horizont")
     assert not result.successful
@@ -103,22 +83,7 @@ def test_a_policy_that_is_not_there_is_refused_with_those_that_are(
     assert "confidence" in result.reason
 
 
-def test_parameters_are_described_with_their_ranges(ros: Ros, tmp_path: Path) -> None:
-    drive = Drive(ros, tmp_path)
-    names = ["policy", "confidence", "accuracy_floor", "power_cap_w", "threshold", "enable"]
-    request = DescribeParameters.Request(names=names)
-    reply = ros.request(DescribeParameters, "coordinator/describe_parameters", request)
-    found = {descriptor.name: descriptor for descriptor in reply.descriptors}
-    assert all(found[name].description for name in names)
-    assert found["policy"].additional_constraints == "one of " + ", ".join(POLICIES)
-    for name in ("confidence", "accuracy_floor", "power_cap_w", "threshold"):
-        assert len(found[name].floating_point_range) == 1
-    assert drive.set("accuracy_floor", 0.5).successful
-
-
-def test_without_the_coordinator_tasks_stay_in_their_last_variant(
-    ros: Ros, tmp_path: Path
-) -> None:
+def test_without_the_coordinator_tasks_stay_in_their_last_variant(ros, tmp_path):
     drive = Drive(ros, tmp_path, policy=ADAPTIVE)
     assert [drive.send(), drive.send()] == [FAST] * 2
     ros.call(drive.coordinator.trigger_deactivate)
@@ -138,7 +103,7 @@ def test_without_the_coordinator_tasks_stay_in_their_last_variant(
     assert drive.send() == FULL
 
 
-def test_disabled_it_decides_nothing(ros: Ros, tmp_path: Path) -> None:
+def test_disabled_it_decides_nothing(ros, tmp_path):
     drive = Drive(ros, tmp_path, policy=ADAPTIVE, enable=False)
     assert drive.send() == FULL
     assert drive.set("enable", True).successful
@@ -148,14 +113,12 @@ def test_disabled_it_decides_nothing(ros: Ros, tmp_path: Path) -> None:
     assert drive.send() == FAST
 
 
-def test_a_policy_that_fails_is_set_aside_and_said(
-    ros: Ros, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_policy_that_fails_is_set_aside_and_said(ros, tmp_path, monkeypatch):
     inbox = ros.listen(DiagnosticArray, "/diagnostics")
     drive = Drive(ros, tmp_path, policy=ADAPTIVE)
     assert drive.send() == FAST
 
-    def fail(self: Any, cohort: Any, now_ns: int) -> Any:
+    def fail(self, cohort, now_ns):
         raise ArithmeticError("no way")
 
     with monkeypatch.context() as patch:
@@ -168,7 +131,7 @@ def test_a_policy_that_fails_is_set_aside_and_said(
     assert drive.send() == FULL
 
 
-def test_what_it_does_is_published(ros: Ros, tmp_path: Path) -> None:
+def test_what_it_does_is_published(ros, tmp_path):
     names = ["cohort_size", "clocks", "decisions_per_s", "detector/variant", "detector/lag_ms"]
     inboxes = {name: ros.listen(Float64, f"coordinator/debug/{name}") for name in names}
     diagnostics = ros.listen(DiagnosticArray, "/diagnostics")
@@ -190,7 +153,7 @@ def test_what_it_does_is_published(ros: Ros, tmp_path: Path) -> None:
     assert found["tasks"] == "detector"
 
 
-def test_tasks_that_come_and_go_are_noticed(ros: Ros, tmp_path: Path) -> None:
+def test_tasks_that_come_and_go_are_noticed(ros, tmp_path):
     drive = Drive(ros, tmp_path, policy=ADAPTIVE)
     detector = drive.node.tasks["detector"]
     first = drive.coordinator.coordinator
@@ -203,7 +166,7 @@ def test_tasks_that_come_and_go_are_noticed(ros: Ros, tmp_path: Path) -> None:
     assert drive.send() == FAST
     assert ros.set(detector, deadline_ms=2000.0).successful
 
-    def knows_deadline() -> bool:
+    def knows_deadline():
         # Another deadline means another coordinator: between the two there is none.
         present = drive.coordinator.coordinator
         return present is not None and present.cohort.members[0].table.deadline_ns == 2 * 10**9
@@ -212,18 +175,11 @@ def test_tasks_that_come_and_go_are_noticed(ros: Ros, tmp_path: Path) -> None:
     assert drive.send() == FULL  # which is in time now
 
 
-def test_a_table_that_does_not_fit_is_not_used(ros: Ros, tmp_path: Path) -> None:
+def test_a_table_that_does_not_fit_is_not_used(ros, tmp_path):
     other = make_table(stages=("preprocess", "inference-1", "inference-2", "decode"))
     tables = write_tables(tmp_path, other)
     inbox = ros.listen(DiagnosticArray, "/diagnostics")
-    node = ros.make(
-        PerceptionNode,
-        overrides={
-            "perception": {"tasks": ["detector"], "cameras": [""]},
-            "detector": VALUES,
-            "coordinator": {"tables": [tables], "policy": ADAPTIVE},
-        },
-    )
+    node = make(ros, tables=[tables], policy=ADAPTIVE)
     assert ros.call(node.autostart), node.fault
     found = diagnostics_of(inbox, "coordinator: policy_status", level=b"\1")
     assert (
@@ -235,24 +191,15 @@ def test_a_table_that_does_not_fit_is_not_used(ros: Ros, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("tables", "text"), [("/nowhere.json", "/nowhere.json"), ("{tmp}/bad.json", "no JSON")]
 )
-def test_a_file_that_cannot_be_used_is_named(
-    ros: Ros, tmp_path: Path, tables: str, text: str
-) -> None:
+def test_a_file_that_cannot_be_used_is_named(ros, tmp_path, tables, text):
     (tmp_path / "bad.json").write_text("{", encoding="utf-8")
-    node = ros.make(
-        PerceptionNode,
-        overrides={
-            "perception": {"tasks": ["detector"], "cameras": [""]},
-            "detector": {"model": "null:1"},
-            "coordinator": {"tables": [tables.format(tmp=tmp_path)]},
-        },
-    )
+    node = make(ros, detector={"model": "null:1"}, tables=[tables.format(tmp=tmp_path)])
     assert not ros.call(node.autostart)
     assert node.fault.startswith("coordinator: ")
     assert text in node.fault
 
 
-def test_tables_come_from_the_warm_up_without_a_file(ros: Ros) -> None:
+def test_tables_come_from_the_warm_up_without_a_file(ros):
     node = ros.make(
         PerceptionNode,
         overrides={
@@ -269,15 +216,3 @@ def test_tables_come_from_the_warm_up_without_a_file(ros: Ros) -> None:
     assert 1.0 <= totals_ms[0] < 20.0
     assert totals_ms[1] >= 2.0
     assert math.isclose(members[0].table.accuracy(0), 1.0)
-
-
-def test_it_can_be_left_out(ros: Ros) -> None:
-    node = ros.make(
-        PerceptionNode,
-        overrides={
-            "perception": {"tasks": ["detector"], "cameras": [""], "coordinator": False},
-            "detector": {"model": "null:1", "warmup_runs": 2},
-        },
-    )
-    assert node.coordinator is None
-    assert ros.call(node.autostart), node.fault

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import signal
-import threading
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,13 +13,8 @@ pytest.importorskip("openvino", reason="openvino is not installed: two back ends
 from cohort_tables import FAST, FULL, VALUES, make_table, write_tables
 from diagnostic_msgs.msg import DiagnosticArray
 from node_process import Process
-from ros_graph import TIMEOUT_S, Ros
 from std_msgs.msg import Float64
-from task_bench import Bench, diagnostics_of, make_image, make_parameters, wait_for_value
-
-from jetson_dnn_rt.coordinator.cohort import Member
-from jetson_dnn_rt.nodes.coordinator.coordinator_node import CoordinatorNode
-from jetson_dnn_rt.tasks import JobRecord, Work
+from task_bench import Bench, diagnostics_of, make_image, start_coordinator, wait_for_value
 
 ADAPTIVE = "apnet"
 
@@ -31,33 +22,22 @@ ADAPTIVE = "apnet"
 class Task:
     """A detector with an executor of its own, and frames that are sent one by one."""
 
-    def __init__(self, ros: Ros, **values: Any) -> None:
+    def __init__(self, ros, **values):
         self.ros = ros
         self.bench = Bench(ros, **{**VALUES, "deadline_ms": 500.0, **values})
-        self._ran: list[str] = []
-        self._condition = threading.Condition()
-        self.bench.node._observer = self._observe
         self.bench.start()
 
-    def _observe(self, record: JobRecord, work: Work) -> None:
-        with self._condition:
-            self._ran.append(record.variant)
-            self._condition.notify_all()
-
-    def send(self) -> str:
+    def send(self):
         """Send a frame; returns the variant that it ran."""
-        with self._condition:
-            count = len(self._ran) + 1
-            self.bench.images.publish(make_image(self.ros))
-            assert self._condition.wait_for(lambda: len(self._ran) >= count, TIMEOUT_S)
-            return self._ran[-1]
+        image = make_image(self.ros)
+        return self.bench.seen.after(lambda: self.bench.images.publish(image)).variant
 
     @property
-    def variant(self) -> str:
+    def variant(self):
         """Its parameter."""
         return str(self.bench.node.parameters.variant)
 
-    def wait_for_listener(self) -> None:
+    def wait_for_listener(self):
         """Wait until a coordinator hears its LAG."""
         self.ros.wait(
             lambda: (
@@ -66,27 +46,25 @@ class Task:
             )
         )
 
-    def settle(self, wanted: str) -> None:
+    def settle(self, wanted):
         """Wait until the parameter has a value: an answer takes its way over DDS."""
         self.ros.wait(lambda: self.variant == wanted, f"variant {wanted}")
 
 
-def start(ros: Ros, tables: str, **values: Any) -> CoordinatorNode:
-    given = {"tasks": ["detector"], "tables": [tables], **values}
-    node = ros.make(CoordinatorNode, parameter_overrides=make_parameters(given))
-    assert ros.call(node.autostart), node.fault
+def start(ros, tables, **values):
+    node = start_coordinator(ros, tables, **values)
     remote = node._cohort._remote
     ros.wait(lambda: all(task._setter.service_is_ready() for task in remote.values()))
     return node
 
 
-def member_of(node: CoordinatorNode) -> Member | None:
+def member_of(node):
     """The only task; None between two coordinators, as another deadline means another one."""
     coordinator = node.coordinator
     return None if coordinator is None else coordinator.cohort.members[0]
 
 
-def test_a_frame_later_the_task_runs_what_the_policy_wants(ros: Ros, tmp_path: Path) -> None:
+def test_a_frame_later_the_task_runs_what_the_policy_wants(ros, tmp_path):
     task = Task(ros)
     node = start(ros, write_tables(tmp_path))
     task.wait_for_listener()
@@ -103,19 +81,7 @@ def test_a_frame_later_the_task_runs_what_the_policy_wants(ros: Ros, tmp_path: P
     assert member.slowdown.latest > 1.0  # it takes longer than the millisecond of the table
 
 
-def test_static_changes_nothing(ros: Ros, tmp_path: Path) -> None:
-    task = Task(ros, variant=FAST)
-    node = start(ros, write_tables(tmp_path))
-    task.wait_for_listener()
-    for _ in range(3):
-        assert task.send() == FAST
-    ros.wait(lambda: node.coordinator.cohort.members[0].frames_done == 3)
-    assert task.variant == FAST
-
-
-def test_a_task_keeps_its_variant_without_it_and_it_takes_over_again(
-    ros: Ros, tmp_path: Path
-) -> None:
+def test_a_task_keeps_its_variant_without_it_and_it_takes_over_again(ros, tmp_path):
     task = Task(ros)
     node = start(ros, write_tables(tmp_path), policy=ADAPTIVE)
     task.wait_for_listener()
@@ -133,9 +99,7 @@ def test_a_task_keeps_its_variant_without_it_and_it_takes_over_again(
     assert task.send() == FAST
 
 
-def test_who_changes_the_variant_by_hand_is_overruled_with_the_next_frame(
-    ros: Ros, tmp_path: Path
-) -> None:
+def test_who_changes_the_variant_by_hand_is_overruled_with_the_next_frame(ros, tmp_path):
     task = Task(ros)
     node = start(ros, write_tables(tmp_path), policy=ADAPTIVE)
     task.wait_for_listener()
@@ -153,7 +117,7 @@ def test_who_changes_the_variant_by_hand_is_overruled_with_the_next_frame(
     assert task.variant == FULL
 
 
-def test_a_variant_that_a_task_does_not_have_is_said(ros: Ros, tmp_path: Path) -> None:
+def test_a_variant_that_a_task_does_not_have_is_said(ros, tmp_path):
     inbox = ros.listen(DiagnosticArray, "/diagnostics")
     task = Task(ros, variants=[FULL])
     node = start(ros, write_tables(tmp_path), policy=ADAPTIVE)
@@ -166,7 +130,7 @@ def test_a_variant_that_a_task_does_not_have_is_said(ros: Ros, tmp_path: Path) -
     assert found["detector.unusable"] == FAST
 
 
-def test_a_miss_is_heard(ros: Ros, tmp_path: Path) -> None:
+def test_a_miss_is_heard(ros, tmp_path):
     task = Task(ros, variant=FULL)
     node = start(ros, write_tables(tmp_path))
     task.wait_for_listener()
@@ -181,7 +145,7 @@ def test_a_miss_is_heard(ros: Ros, tmp_path: Path) -> None:
     ros.wait(lambda: node.coordinator.cohort.members[0].misses_in_a_row >= 1)
 
 
-def test_tasks_without_a_table_are_named(ros: Ros, tmp_path: Path) -> None:
+def test_tasks_without_a_table_are_named(ros, tmp_path):
     inbox = ros.listen(DiagnosticArray, "/diagnostics")
     tables = write_tables(tmp_path, make_table("other"))
     node = start(ros, tables, policy=ADAPTIVE)
@@ -191,7 +155,7 @@ def test_tasks_without_a_table_are_named(ros: Ros, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def processes() -> Iterator[list[Process]]:
+def processes():
     started: list[Process] = []
     yield started
     for process in started:
@@ -199,15 +163,15 @@ def processes() -> Iterator[list[Process]]:
 
 
 def test_a_process_that_is_killed_leaves_the_task_as_it_was_and_its_successor_goes_on(
-    ros: Ros, tmp_path: Path, processes: list[Process]
-) -> None:
+    ros, tmp_path, processes
+):
     task = Task(ros)
     arguments = [
         *("-p", "tasks:=[detector]", "-p", f"tables:=[{write_tables(tmp_path)}]"),
         *("-p", f"policy:={ADAPTIVE}", "-p", "autostart:=true"),
     ]
 
-    def run() -> Process:
+    def run():
         processes.append(Process("coordinator", *arguments))
         task.wait_for_listener()
         ros.wait(lambda: ros.probe.count_clients("detector/set_parameters"))
@@ -216,7 +180,7 @@ def test_a_process_that_is_killed_leaves_the_task_as_it_was_and_its_successor_go
     process = run()
     lag = ros.listen(Float64, "coordinator/debug/detector/lag_ms")
 
-    def drive() -> None:
+    def drive():
         # Discovery of the service takes its time; a frame without it is not lost.
         ros.wait(lambda: task.send() and task.variant == FAST, f"variant {FAST}")
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,7 +12,6 @@ pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 pytest.importorskip("torch", reason="torch is not installed")
 
 from networks import make_onnx
-from ros_graph import Ros
 
 from jetson_dnn_rt.backends.threads import count_cores
 from jetson_dnn_rt.clock import SteadyClock
@@ -28,13 +25,8 @@ from jetson_dnn_rt.nodes.tasks.task_status import session_values
 from jetson_dnn_rt.runtime import session as sessions
 from jetson_dnn_rt.runtime import task as loading
 from jetson_dnn_rt.runtime.session import Session
-from jetson_dnn_rt.runtime.sharing import core_split
-from jetson_dnn_rt.runtime.sharing.core_split import (
-    CoreSplit,
-    TrialTask,
-    measure_slowdown,
-    share_cores,
-)
+from jetson_dnn_rt.runtime.sharing.core_split import CoreSplit, measure_slowdown, share_cores
+from jetson_dnn_rt.runtime.sharing.forecast import TrialTask
 from jetson_dnn_rt.runtime.task import make_grey_frame, open_model
 
 # 20 ms in a period of 33: one worker keeps half of the deadlines of two such tasks, two keep all.
@@ -44,17 +36,17 @@ SEGMENTER = {"model": "null:20,segmentation", "warmup_runs": 1}
 
 
 @pytest.fixture(autouse=True)
-def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+def two_cores(monkeypatch):
     monkeypatch.setattr(sessions, "count_cores", lambda: 2)
 
 
-def make(ros: Ros, perception: dict[str, Any], **tasks: dict[str, Any]) -> PerceptionNode:
+def make(ros, perception, **tasks):
     return ros.make(
         PerceptionNode, overrides={"perception": perception, "camera": CAMERA, **tasks}
     )
 
 
-def count_workers() -> int:
+def count_workers():
     return sum(thread.name.startswith("rt-worker-") for thread in threading.enumerate())
 
 
@@ -62,23 +54,18 @@ def count_workers() -> int:
     ("process", "tasks", "wanted"),
     [(0, (0, 3), False), ("auto", (0, 3), True), (0, (0, "auto"), True), (4, (), False)],
 )
-def test_one_word_of_anybody_asks_for_the_trial(
-    process: int | str, tasks: tuple[int | str, ...], wanted: bool
-) -> None:
+def test_one_word_of_anybody_asks_for_the_trial(process, tasks, wanted):
     given = (TaskConfig(threads=threads) for threads in tasks)
     assert wants_trial(process, given) is wanted
 
 
-def test_the_trial_decides_on_workers_and_threads(
-    ros: Ros, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_trial_decides_on_workers_and_threads(ros, capfd, monkeypatch):
     loads: list[str] = []
 
-    def load(values: TaskConfig) -> Any:
+    def load(values):
         loads.append("segmenter" if "segmentation" in values.model else "detector")
         return open_model(values)
 
-    monkeypatch.setattr(core_split, "open_model", load)
     monkeypatch.setattr(loading, "open_model", load)
     node = make(
         ros,
@@ -124,9 +111,7 @@ def test_the_trial_decides_on_workers_and_threads(
         (1, 4, 1, CoreSplit(1, 4), 1),
     ],
 )
-def test_what_is_set_is_taken_without_a_trial(
-    workers: int, process: int, task: int | str, split: CoreSplit, threads: int
-) -> None:
+def test_what_is_set_is_taken_without_a_trial(workers, process, task, split, threads):
     config = PerceptionConfig((), process=ProcessConfig(workers=workers), threads=process)
     with Session(config) as session:
         assert session.split == split
@@ -134,9 +119,7 @@ def test_what_is_set_is_taken_without_a_trial(
         assert session.count_threads(TaskConfig(threads=task)) == threads
 
 
-def test_cores_that_the_workers_may_not_use_are_not_shared(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_cores_that_the_workers_may_not_use_are_not_shared(monkeypatch):
     monkeypatch.setattr(sessions, "count_cores", count_cores)
     before = os.sched_getaffinity(0)
     core = min(before)
@@ -145,7 +128,7 @@ def test_cores_that_the_workers_may_not_use_are_not_shared(
         assert os.sched_getaffinity(0) == before
 
 
-def test_a_task_alone_has_all_cores(ros: Ros) -> None:
+def test_a_task_alone_has_all_cores(ros):
     node = ros.make(DetectorNode)
     assert ros.set(node, workers=2, threads="auto", model="null:1").successful
     ros.call(node.trigger_configure)
@@ -155,7 +138,7 @@ def test_a_task_alone_has_all_cores(ros: Ros) -> None:
     assert node.loaded.threads == 2
 
 
-def test_threads_are_a_number_or_the_word(ros: Ros) -> None:
+def test_threads_are_a_number_or_the_word(ros):
     node = ros.make(DetectorNode)
     for value in (3, "auto", 0):
         assert ros.set(node, threads=value).successful
@@ -172,13 +155,11 @@ def test_threads_are_a_number_or_the_word(ros: Ros) -> None:
 
 
 @pytest.fixture(scope="module")
-def network(tmp_path_factory: pytest.TempPathFactory) -> str:
+def network(tmp_path_factory):
     return f"onnx:{make_onnx(tmp_path_factory.mktemp('network') / 'small.onnx')}"
 
 
-def test_the_slow_down_of_the_loaded_tasks_reaches_budgets_and_coordinator(
-    ros: Ros, network: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_the_slow_down_of_the_loaded_tasks_reaches_budgets_and_coordinator(ros, network, capfd):
     task = {
         "model": network, "kind": "segmentation", "variants": ["full@onnxruntime-fp32"],
         "warmup_runs": 3, "engine_cache": "none",
@@ -214,16 +195,16 @@ def test_the_slow_down_of_the_loaded_tasks_reaches_budgets_and_coordinator(
     assert session_values(node.bridge.session)["cohort_slowdown"] == "1: 1.00, 2: 50.00"
 
 
-def test_one_task_or_one_worker_has_nobody_beside() -> None:
+def test_one_task_or_one_worker_has_nobody_beside():
     assert measure_slowdown({}, 4, SteadyClock(), pytest.fail) == {}
 
 
-def test_a_task_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:
-    given = {
-        name: TrialTask(
-            TaskConfig(model=model, engine_cache="none"), make_grey_frame((8, 8)), 10**7, 10**7
+def test_a_task_that_cannot_be_loaded_is_named(tmp_path):
+    given = [
+        TrialTask(
+            TaskConfig(name, model=model, engine_cache="none"), 10**7, make_grey_frame((8, 8))
         )
         for name, model in (("front", "null:1"), ("rear", f"onnx:{tmp_path}/none.onnx"))
-    }
+    ]
     with pytest.raises(ModelError, match=r"^task rear: .*none\.onnx"):
         share_cores(given, 2, "edf", SteadyClock(), pytest.fail)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -28,7 +27,7 @@ STAGES = ("preprocess", "inference", "decode")
 GPU = ClockSpace([ClockDomain("gpu", (ClockOption(100_000_000), ClockOption(200_000_000)))])
 
 
-def make_table(task: str, frames: int, clocks: int = 1) -> TaskTable:
+def make_table(task, frames, clocks=1):
     # Two variants: frame s takes 1 + s + 1 us, and ten times as long.
     one = np.stack([np.full(frames, 1000), 1000 * np.arange(1, frames + 1), np.full(frames, 1000)])
     shape = (2, 3, clocks)
@@ -40,7 +39,7 @@ def make_table(task: str, frames: int, clocks: int = 1) -> TaskTable:
     )  # fmt: skip
 
 
-def write(path: Path, *tables: TaskTable) -> str:
+def write(path, *tables):
     count = tables[0].slowdown.shape[2]
     space = GPU if count > 1 else ClockSpace([])
     clocks = ClockTable(space, np.arange(count), np.zeros(count), count - 1, 0)
@@ -48,7 +47,7 @@ def write(path: Path, *tables: TaskTable) -> str:
     return str(path)
 
 
-def test_the_p99_is_of_whole_frames(tmp_path: Path) -> None:
+def test_the_p99_is_of_whole_frames(tmp_path):
     path = write(tmp_path / "tables.json", make_table("detector", 200))
     found = load_time_profiles(path, "detector")
     # The 198th of 200 frames, with 2 us around the network.
@@ -62,7 +61,7 @@ def test_the_p99_is_of_whole_frames(tmp_path: Path) -> None:
     assert load_time_profiles(str(tmp_path), "detector") == found
 
 
-def test_each_clock_configuration_has_its_own(tmp_path: Path) -> None:
+def test_each_clock_configuration_has_its_own(tmp_path):
     path = write(tmp_path / "tables.json", make_table("detector", 100, clocks=2))
     found = load_time_profiles(path, "detector")
     assert found.find("full@null", "gpu 200 MHz") == TimeProfile(101_000, 100)
@@ -70,7 +69,7 @@ def test_each_clock_configuration_has_its_own(tmp_path: Path) -> None:
     assert found.find("full@null", "") is None
 
 
-def test_of_several_tasks_the_own_one_is_taken(tmp_path: Path) -> None:
+def test_of_several_tasks_the_own_one_is_taken(tmp_path):
     path = write(tmp_path / "t.json", make_table("detector", 100), make_table("other", 300))
     found = load_time_profiles(path, "other").find("full@null", "")
     assert found is not None
@@ -79,7 +78,7 @@ def test_of_several_tasks_the_own_one_is_taken(tmp_path: Path) -> None:
         load_time_profiles(path, "segmenter")
 
 
-def test_a_profile_without_a_p99_is_refused(tmp_path: Path) -> None:
+def test_a_profile_without_a_p99_is_refused(tmp_path):
     path = write(tmp_path / "t.json", make_table("detector", 99))
     with pytest.raises(ConfigurationError, match="99 frames of detector have no p99: profile wi"):
         load_time_profiles(path, "detector")
@@ -88,7 +87,7 @@ def test_a_profile_without_a_p99_is_refused(tmp_path: Path) -> None:
     assert load_time_profiles("", "detector") == TimeProfiles()
 
 
-def test_each_variant_learns_from_its_own_first_frames() -> None:
+def test_each_variant_learns_from_its_own_first_frames():
     watch = DriftWatch()
     status = drift_status("detector", watch.snapshot())
     assert (status.name, status.level, status.message) == (
@@ -119,7 +118,7 @@ def test_each_variant_learns_from_its_own_first_frames() -> None:
     assert values["fast.alarms"] == "1"
 
 
-def test_times_are_compared_at_the_clocks_that_held(tmp_path: Path) -> None:
+def test_times_are_compared_at_the_clocks_that_held(tmp_path):
     profiles = load_time_profiles(
         write(tmp_path / "tables.json", make_table("detector", 1000, clocks=2)), "detector"
     )
@@ -139,13 +138,10 @@ def test_times_are_compared_at_the_clocks_that_held(tmp_path: Path) -> None:
     assert values["profile"] == profiles.source
 
 
-def test_what_was_not_profiled_is_said() -> None:
+def test_memory_has_a_limit_and_what_was_not_profiled_is_said():
     watch = DriftWatch(TimeProfiles("tables.json", {}))
     watch.observe("full@null", 0, 1)
     assert drift_status("n", watch.snapshot()).message == "not profiled: full@null"
-
-
-def test_memory_has_a_limit() -> None:
     watch = DriftWatch()
     for number in range(MOST_MONITORS + 10):
         watch.observe(f"variant {number}", 0, 1)

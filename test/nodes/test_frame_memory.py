@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,40 +13,21 @@ pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 
 from fake_cuda import FakeCuda, IntegratedCuda
 from fake_tensorrt import make_tensorrt
 from host_kernel import HostKernel, compile_for_host
-from ros_graph import TIMEOUT_S, Ros
+from task_bench import Seen
 
 from jetson_dnn_rt.nodes.perception import PerceptionNode
-from jetson_dnn_rt.tasks import JobRecord, Outcome, Work
+from jetson_dnn_rt.tasks import Outcome
 from jetson_dnn_rt.variants.running import frame_processor
 
 TENSORRT = "full@tensorrt-fp32"
-
-
-class Seen:
-    """Keeps what ends, and waits for it."""
-
-    def __init__(self, count: int) -> None:
-        self._count = count
-        self._ended: list[tuple[JobRecord, Work]] = []
-        self._enough = threading.Event()
-
-    def __call__(self, record: JobRecord, work: Work) -> None:
-        if record.outcome is Outcome.MET and work.result is not None:
-            self._ended.append((record, work))
-        if len(self._ended) >= self._count:
-            self._enough.set()
-
-    def wait(self) -> list[tuple[JobRecord, Work]]:
-        assert self._enough.wait(TIMEOUT_S), self._ended
-        return self._ended[: self._count]
 
 
 @pytest.mark.parametrize(
     ("device", "fetched"), [(IntegratedCuda, False), (FakeCuda, True)], ids=["mapped", "pinned"]
 )
 def test_frames_of_the_camera_are_converted_on_the_device(
-    ros: Ros, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: Any, fetched: bool
-) -> None:
+    ros, tmp_path, monkeypatch, device, fetched
+):
     kernel = HostKernel(compile_for_host(tmp_path))
     monkeypatch.setattr(frame_processor, "load_kernel", lambda: kernel)
     monkeypatch.setitem(sys.modules, "tensorrt", make_tensorrt("10.3.0"))
@@ -60,7 +38,13 @@ def test_frames_of_the_camera_are_converted_on_the_device(
         "backends.cuda.owners",  # last: the others import its function
     ):
         monkeypatch.setattr(f"jetson_dnn_rt.{name}.open_cuda", device)
-    seen = Seen(5)
+    seen = Seen()
+
+    def observe(record, work):
+        # A work holds its frame, and with it one of the few buffers of the camera.
+        if record.outcome is Outcome.MET and work.result is not None and len(seen.items) < 5:
+            seen(record, work)
+
     task, camera = "front/detector", "front/camera"
     node = ros.make(
         PerceptionNode,
@@ -72,14 +56,14 @@ def test_frames_of_the_camera_are_converted_on_the_device(
                 "camera": camera, "deadline_ms": 5000.0, "engine_cache": "none",
             },
         },
-        observer=seen,
+        observer=observe,
     )  # fmt: skip
     assert ros.call(node.autostart), node.fault
     loaded = node.tasks[task].loaded
     assert loaded is not None
     measured = kernel.launches
     assert measured >= 1  # the warm-up went the same way
-    ended = seen.wait()
+    ended = seen.wait(5)
     ros.call(node.trigger_deactivate)
     assert kernel.launches >= measured + len(ended)
     image = loaded.variants.pipelines[TENSORRT].processor.image

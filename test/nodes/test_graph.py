@@ -11,8 +11,8 @@ import pytest
 pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 2")
 
 from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.nodes.process.graph import GraphInfo, GraphReport, run_graph
-from jetson_dnn_rt.tasks import JobRecord, Outcome, Work
+from jetson_dnn_rt.nodes.process.graph import GraphInfo, run_graph
+from jetson_dnn_rt.tasks import JobRecord, Outcome
 
 OVERRIDES: dict[str, dict[str, object]] = {
     "camera": {"source": "synthetic:64x64", "rate": 100.0},
@@ -21,10 +21,10 @@ OVERRIDES: dict[str, dict[str, object]] = {
 }
 
 
-def run(overrides: dict[str, Any] | None = None, **options: Any) -> tuple[GraphReport, list]:
+def run(overrides=None, **options):
     records: list[JobRecord] = []
 
-    def observe(record: JobRecord, work: Work) -> None:
+    def observe(record, work):
         records.append(record)
 
     arguments: dict[str, Any] = {"frames": None, "seconds": None, "observer": observe, **options}
@@ -32,7 +32,7 @@ def run(overrides: dict[str, Any] | None = None, **options: Any) -> tuple[GraphR
     return run_graph(file, {**OVERRIDES, **(overrides or {})}, **arguments), records
 
 
-def check_counts(report: GraphReport, records: list[JobRecord]) -> None:
+def check_counts(report, records):
     for task, counts in report.counts.items():
         assert counts.released == sum(counts.outcomes.values())
         assert counts.released == report.cameras["camera"].frames
@@ -40,7 +40,7 @@ def check_counts(report: GraphReport, records: list[JobRecord]) -> None:
         assert sorted(sequences) == list(range(counts.released))
 
 
-def test_so_many_frames_are_run_and_accounted_for() -> None:
+def test_so_many_frames_are_run_and_accounted_for():
     infos: list[GraphInfo] = []
     report, records = run(frames=40, on_ready=infos.append)
     assert report.cameras["camera"].frames == 40
@@ -53,7 +53,7 @@ def test_so_many_frames_are_run_and_accounted_for() -> None:
     assert report.info.verdict == infos[0].verdict
 
 
-def test_an_overloaded_run_accounts_for_every_frame_too() -> None:
+def test_an_overloaded_run_accounts_for_every_frame_too():
     report, records = run({"detector": {"model": "null:9", "warmup_runs": 2}}, frames=60)
     check_counts(report, records)
     assert (
@@ -64,7 +64,7 @@ def test_an_overloaded_run_accounts_for_every_frame_too() -> None:
     )
 
 
-def test_the_end_of_the_sources_ends_it(tmp_path: Path) -> None:
+def test_the_end_of_the_sources_ends_it(tmp_path):
     import cv2
     import numpy as np
 
@@ -76,20 +76,20 @@ def test_the_end_of_the_sources_ends_it(tmp_path: Path) -> None:
     check_counts(report, records)
 
 
-def test_seconds_end_it() -> None:
+def test_seconds_end_it():
     report, records = run(seconds=0.3)
     assert 0.3 <= report.seconds < 5.0
     assert report.cameras["camera"].frames > 10
     check_counts(report, records)
 
 
-def test_an_event_ends_it() -> None:
+def test_an_event_ends_it():
     stop = threading.Event()
     report, records = run(stop=stop, on_ready=lambda info: stop.set())
     check_counts(report, records)
 
 
-def test_a_parameter_file_counts_below_the_overrides(tmp_path: Path) -> None:
+def test_a_parameter_file_counts_below_the_overrides(tmp_path):
     file = tmp_path / "p.yaml"
     file.write_text(
         "/**/perception: {ros__parameters: {tasks: [detector]}}\n"
@@ -115,24 +115,21 @@ def test_a_parameter_file_counts_below_the_overrides(tmp_path: Path) -> None:
         ({"nobody": {"x": 1}}, "there is no nobody"),
     ],
 )
-def test_what_cannot_run_says_why(overrides: dict[str, Any], text: str) -> None:
+def test_what_cannot_run_says_why(overrides, text):
     with pytest.raises(ConfigurationError, match=text):
         run(overrides, frames=1)
 
 
-def test_a_missing_parameter_file_is_said() -> None:
-    with pytest.raises(ConfigurationError, match=r"parameter file /nowhere\.yaml is not there"):
-        run(params_file=Path("/nowhere.yaml"), frames=1)
-
-
-def test_a_broken_parameter_file_is_said(tmp_path: Path) -> None:
+def test_a_parameter_file_that_cannot_be_read_is_said(tmp_path):
     file = tmp_path / "p.yaml"
+    with pytest.raises(ConfigurationError, match=r"parameter file .*p\.yaml is not there"):
+        run(params_file=file, frames=1)
     file.write_text("detector: [1, 2\n")
     with pytest.raises(ConfigurationError, match=r"p\.yaml"):
         run(params_file=file, frames=1)
 
 
-def test_the_shipped_parameter_file_is_the_code() -> None:
+def test_the_shipped_parameter_file_is_the_code():
     """Every key of the file exists, every parameter is in the file, and the values are equal."""
     import yaml
 
@@ -141,7 +138,7 @@ def test_the_shipped_parameter_file_is_the_code() -> None:
     from jetson_dnn_rt.config.process import CommonConfig
     from jetson_dnn_rt.config.task import TaskConfig
 
-    def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    def flatten(tree, prefix=""):
         flat: dict[str, Any] = {}
         for key, value in tree.items():
             name = prefix + key

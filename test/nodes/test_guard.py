@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,7 +15,7 @@ from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from rcl_interfaces.msg import Parameter, ParameterValue, SetParametersResult
 from rcl_interfaces.srv import GetParameters, SetParameters, SetParametersAtomically
 from rclpy.qos import QoSProfile, ReliabilityPolicy
-from ros_graph import TIMEOUT_S, Inbox, Ros
+from ros_graph import TIMEOUT_S, Inbox
 from std_msgs.msg import Float64
 from std_srvs.srv import Empty, SetBool
 from task_bench import diagnostics_of, wait_for_value
@@ -36,11 +36,11 @@ class ScriptError(Exception):
 class Script:
     """A callback that raises its first calls, then does what it is for."""
 
-    def __init__(self, action: Callable[..., Any] = lambda *_: None) -> None:
+    def __init__(self, action=lambda *_: None):
         self._action, self.calls = action, 0
         self._condition = threading.Condition()
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args):
         with self._condition:
             self.calls += 1
             number = self.calls
@@ -49,7 +49,7 @@ class Script:
             raise ScriptError(f"call {number}")
         return self._action(*args)
 
-    def wait(self, calls: int) -> None:
+    def wait(self, calls):
         with self._condition:
             assert self._condition.wait_for(lambda: self.calls >= calls, TIMEOUT_S)
 
@@ -57,18 +57,18 @@ class Script:
 class GuardedNode(ManagedNode):
     """A node with nothing but its guards and its diagnostics."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, **options):
         super().__init__("guarded", **options)
         self.script = Script()
         self.diagnostics = DiagnosticsPublisher(self, {}, process=True)
 
 
-def take_message(*args: Any) -> None:
+def take_message(*args):
     """Take what a callback is given."""
 
 
-def fail_in_a_subscription(ros: Ros, node: GuardedNode) -> str:
-    def subscribe() -> None:
+def fail_in_a_subscription(ros, node):
+    def subscribe():
         node.create_subscription(Float64, "numbers", lambda message: node.script(message), 10)
 
     ros.call(subscribe)
@@ -80,15 +80,15 @@ def fail_in_a_subscription(ros: Ros, node: GuardedNode) -> str:
     return "guarded: subscription numbers"
 
 
-def fail_in_a_timer(ros: Ros, node: GuardedNode) -> str:
+def fail_in_a_timer(ros, node):
     timer = ros.call(lambda: node.create_timer(0.01, node.script))
     node.script.wait(FAULTS_OF_A_KIND + 1)
     ros.call(lambda: node.destroy_timer(timer))
     return "guarded: timer Script"
 
 
-def fail_in_a_service(ros: Ros, node: GuardedNode) -> str:
-    def answer(request: Any, response: Any) -> Any:
+def fail_in_a_service(ros, node):
+    def answer(request, response):
         response.success, response.message = True, "half done"
         node.script()
         return response
@@ -105,8 +105,8 @@ def fail_in_a_service(ros: Ros, node: GuardedNode) -> str:
     return "guarded: service ~/switch"
 
 
-def fail_in_a_check_of_parameters(ros: Ros, node: GuardedNode) -> str:
-    def declare() -> None:
+def fail_in_a_check_of_parameters(ros, node):
+    def declare():
         node.declare_parameter("ratio", 0.5)
         script = Script(lambda parameters: SetParametersResult(successful=True))
         script.__qualname__ = "check"  # type: ignore[attr-defined]
@@ -125,8 +125,8 @@ def fail_in_a_check_of_parameters(ros: Ros, node: GuardedNode) -> str:
     return "guarded: parameters, check"
 
 
-def fail_in_an_answer(ros: Ros, node: GuardedNode) -> str:
-    def serve(request: Any, response: Any) -> Any:
+def fail_in_an_answer(ros, node):
+    def serve(request, response):
         return response
 
     ros.call(lambda: ros.probe.create_service(Empty, "nothing", serve))
@@ -134,7 +134,7 @@ def fail_in_an_answer(ros: Ros, node: GuardedNode) -> str:
     assert client.wait_for_service(TIMEOUT_S)
     for number in range(FAULTS_OF_A_KIND + 1):
 
-        def ask() -> None:
+        def ask():
             client.call_async(Empty.Request()).add_done_callback(node.script)
 
         ros.call(ask)
@@ -142,8 +142,8 @@ def fail_in_an_answer(ros: Ros, node: GuardedNode) -> str:
     return "guarded: answer of nothing"
 
 
-def fail_in_a_qos_event(ros: Ros, node: GuardedNode) -> str:
-    def subscribe() -> None:
+def fail_in_a_qos_event(ros, node):
+    def subscribe():
         node.create_subscription(
             Float64,
             "reliable",
@@ -172,9 +172,7 @@ def fail_in_a_qos_event(ros: Ros, node: GuardedNode) -> str:
         fail_in_a_qos_event,
     ],
 )
-def test_a_callback_that_raises_is_logged_once_counted_and_shown(
-    ros: Ros, fail: Callable[[Ros, GuardedNode], str], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_callback_that_raises_is_logged_once_counted_and_shown(ros, fail, caplog):
     """EDGES 0: one exception in a callback ended the process."""
     diagnostics = ros.listen(DiagnosticArray, "/diagnostics")
     node = ros.make(GuardedNode)
@@ -193,37 +191,30 @@ def test_a_callback_that_raises_is_logged_once_counted_and_shown(
     assert kind in shown[""]
 
 
-def test_sys_exit_in_a_callback_ends_nothing(ros: Ros) -> None:
-    """EDGES 0: a library that calls sys.exit() in a callback ended the process."""
+@pytest.mark.parametrize(
+    ("callback", "text"),
+    [(lambda *_: sys.exit(3), "SystemExit: 3"), (lambda *_: None, "returned NoneType")],
+    ids=["exits", "forgets its response"],
+)
+def test_a_service_is_answered_whatever_its_callback_does(ros, callback, text):
+    """EDGES 0: sys.exit() in a library that it uses, or None for a response, ended the process."""
     node = ros.make(GuardedNode)
-
-    def leave(request: Any, response: Any) -> Any:
-        raise SystemExit(3)
-
-    ros.call(lambda: node.create_service(SetBool, "~/leave", leave))
+    ros.call(lambda: node.create_service(SetBool, "~/leave", callback))
     answer = ros.request(SetBool, "guarded/leave", SetBool.Request())
-    assert (answer.success, answer.message) == (False, "SystemExit: 3")
-
-
-def test_a_callback_that_forgets_its_response_is_answered(ros: Ros) -> None:
-    """EDGES 0: a service callback that returned None ended the process."""
-    node = ros.make(GuardedNode)
-    ros.call(lambda: node.create_service(SetBool, "~/forget", lambda request, response: None))
-    answer = ros.request(SetBool, "guarded/forget", SetBool.Request())
-    assert (answer.success, "NoneType" in answer.message) == (False, True)
+    assert (answer.success, text in answer.message) == (False, True)
 
 
 UNKNOWN_TYPE = 99
 
 
-def make_requests(count: int) -> list[Parameter]:
+def make_requests(count):
     """A usable parameter, then some of a type that does not exist: rclpy raises on them."""
     usable = Parameter(name="ratio", value=ParameterValue(type=3, double_value=0.25))
     unusable = Parameter(name="ratio", value=ParameterValue(type=UNKNOWN_TYPE))
     return [usable] + [unusable] * count
 
 
-def test_requests_that_rclpy_chokes_on_are_refused(ros: Ros) -> None:
+def test_requests_that_rclpy_chokes_on_are_refused(ros):
     """EDGES 0: a parameter of an unknown type, from anybody on the network, ended the process."""
     node = ros.make(GuardedNode)
     ros.call(lambda: node.declare_parameter("ratio", 0.5))
@@ -243,13 +234,13 @@ def test_requests_that_rclpy_chokes_on_are_refused(ros: Ros) -> None:
     assert values[0].double_value == 0.25
 
 
-def test_requests_with_too_many_entries_are_refused_at_once(ros: Ros) -> None:
+def test_requests_with_too_many_entries_are_refused_at_once(ros):
     """EDGES 2: one request with 10,000 entries kept the ROS thread busy for seconds."""
     node = ros.make(GuardedNode)
     changes: list[Any] = []
     ros.call(lambda: node.declare_parameter("ratio", 0.5))
 
-    def note(parameters: Any) -> SetParametersResult:
+    def note(parameters):
         changes.append(parameters)
         return SetParametersResult(successful=True)
 
@@ -277,35 +268,38 @@ def test_requests_with_too_many_entries_are_refused_at_once(ros: Ros) -> None:
     assert [one.successful for one in results] == [True] * 500
 
 
-class WordyNode(ManagedNode):
-    """A node that says why it cannot be configured, at length, or not at all."""
+class FailingNode(ManagedNode):
+    """A node that cannot be configured, and whose clean-up fails too."""
 
-    error: BaseException = ValueError("x" * 3_000_000)
+    error: BaseException
 
-    def configure(self) -> None:
+    def configure(self):
         raise self.error
+
+    def cleanup(self):
+        raise OSError("cleanup")
 
 
 class UnprintableError(Exception):
     """One whose text cannot be had."""
 
-    def __str__(self) -> str:
+    def __str__(self):
         raise SystemExit("no text")
 
 
 @pytest.mark.parametrize(
     "error", [ValueError("x" * 3_000_000), ModelError("x" * 3_000_000), UnprintableError()]
 )
-def test_the_reason_of_a_failed_transition_is_short(ros: Ros, error: BaseException) -> None:
+def test_the_reason_of_a_failed_transition_is_short(ros, error):
     """EDGES 2: diagnostics repeated megabytes every second."""
-    node = ros.make(lambda context: WordyNode("wordy", context=context))
+    node = ros.make(FailingNode, "wordy")
     node.error = error
     assert ros.call(node.trigger_configure) == FAILURE
     assert node.state_name == "unconfigured"
     assert 0 < len(node.fault) < 4000
 
 
-def test_texts_in_diagnostics_are_bounded() -> None:
+def test_texts_in_diagnostics_are_bounded():
     """EDGES 2: whoever makes a status, it is no megabyte."""
     status = make_status("node: status", OK, "m" * 5_000_000, {"model": "n" * 5_000_000})
     assert len(status.message) == len(status.values[0].value) == 2000
@@ -314,11 +308,11 @@ def test_texts_in_diagnostics_are_bounded() -> None:
 class Undecided(ManagedNode):
     """A node whose transition returns nothing: rclpy raises in its own service."""
 
-    def on_configure(self, state: Any) -> Any:
+    def on_configure(self, state):
         return None
 
 
-def test_services_of_the_life_cycle_are_guarded(ros: Ros) -> None:
+def test_services_of_the_life_cycle_are_guarded(ros):
     """EDGES 0: rclpy makes them without `create_service`; what they raised ended the process."""
     from lifecycle_msgs.msg import Transition
     from lifecycle_msgs.srv import ChangeState, GetState
@@ -336,7 +330,7 @@ def test_services_of_the_life_cycle_are_guarded(ros: Ros) -> None:
     ros.call(lambda: node._state_machine.trigger_transition_by_label(FAILURE.to_label(), True))
 
 
-def test_a_message_that_cannot_be_read_ends_nothing(ros: Ros) -> None:
+def test_a_message_that_cannot_be_read_ends_nothing(ros):
     """What anybody may send; rclpy drops it."""
     node, inbox = ros.make(GuardedNode), Inbox()
     ros.call(lambda: node.create_subscription(DiagnosticArray, "broken", inbox.take, 10))
@@ -349,24 +343,10 @@ def test_a_message_that_cannot_be_read_ends_nothing(ros: Ros) -> None:
     assert ros.spinner.error is None
 
 
-class FailingUndo(ManagedNode):
-    """A node whose clean-up fails as its configuration did."""
-
-    error: BaseException = ValueError("configure")
-
-    def configure(self) -> None:
-        raise self.error
-
-    def cleanup(self) -> None:
-        raise OSError("cleanup")
-
-
 @pytest.mark.parametrize("error", [ValueError("configure"), SystemExit("configure")])
-def test_a_transition_that_fails_twice_leaves_the_node_in_its_state(
-    ros: Ros, error: BaseException
-) -> None:
+def test_a_transition_that_fails_twice_leaves_the_node_in_its_state(ros, error):
     """EDGES 0: an undo that raised, or sys.exit(), left the node between two states."""
-    node = ros.make(FailingUndo, "undo")
+    node = ros.make(FailingNode, "undo")
     node.error = error
     assert not ros.call(node.autostart)
     assert node.state_name == "unconfigured"
@@ -376,14 +356,14 @@ def test_a_transition_that_fails_twice_leaves_the_node_in_its_state(
     ]
 
 
-def test_a_status_that_fails_does_not_silence_the_others(ros: Ros) -> None:
+def test_a_status_that_fails_does_not_silence_the_others(ros):
     """EDGES 0: one status function that raised ended the diagnostics, and the process."""
     diagnostics = ros.listen(DiagnosticArray, "/diagnostics")
 
-    def fail() -> Any:
+    def fail():
         raise KeyError("a task that is not there")
 
-    def make() -> ManagedNode:
+    def make():
         node = ManagedNode("reporter", context=ros.context)
         statuses = {
             "broken_status": fail,
@@ -399,7 +379,7 @@ def test_a_status_that_fails_does_not_silence_the_others(ros: Ros) -> None:
     assert diagnostics_of(diagnostics, "reporter: process_status", DiagnosticStatus.WARN)
 
 
-def test_a_thread_that_died_is_an_error_until_it_lives(ros: Ros) -> None:
+def test_a_thread_that_died_is_an_error_until_it_lives(ros):
     """EDGES 8: a thread that died was not said anywhere."""
     diagnostics = ros.listen(DiagnosticArray, "/diagnostics")
     ros.make(GuardedNode)

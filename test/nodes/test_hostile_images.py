@@ -8,7 +8,6 @@ pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 
 
 from hostile_images import FAR_TOO_LARGE, TOO_LARGE, disguise_jpeg
 from image_storm import storm_detector
-from ros_graph import Ros
 from sensor_msgs.msg import CompressedImage
 from task_bench import Bench, make_image
 
@@ -16,7 +15,7 @@ from jetson_dnn_rt.tasks import Outcome
 
 
 @pytest.mark.parametrize(("height", "width"), [FAR_TOO_LARGE, TOO_LARGE])
-def test_a_jpeg_that_hides_its_size_fails_alone(ros: Ros, height: int, width: int) -> None:
+def test_a_jpeg_that_hides_its_size_fails_alone(ros, height, width):
     """EDGES 1: one file of a few hundred bytes ended the node, or took 243 MB of it."""
     bench = Bench(ros, image_transport="compressed")
     bench.images = ros.advertise(CompressedImage, "image_raw/compressed")
@@ -30,7 +29,7 @@ def test_a_jpeg_that_hides_its_size_fails_alone(ros: Ros, height: int, width: in
 
 
 @pytest.mark.parametrize("transport", ["compressed", "raw"])
-def test_a_detector_lives_through_images_from_a_stranger(ros: Ros, transport: str) -> None:
+def test_a_detector_lives_through_images_from_a_stranger(ros, transport):
     """EDGES 1: no exit, bounded memory, every image counted, good ones in between answered.
 
     The short form of ``test/campaigns/image_fuzz.py``.

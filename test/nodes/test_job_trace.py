@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: traces need it")
 
 from diagnostic_msgs.msg import DiagnosticArray
-from ros_graph import TIMEOUT_S, Ros
+from ros_graph import TIMEOUT_S
 from task_bench import Bench, make_image, wait_for_value
 from traced_jobs import make_record
 
@@ -22,11 +21,11 @@ from jetson_dnn_rt.traces.room import TraceRoom
 from jetson_dnn_rt.traces.schema import TracedTask, TraceMetadata
 
 
-def find_traces(folder: Path) -> list[Path]:
+def find_traces(folder):
     return sorted(path for path in folder.iterdir() if path.is_dir())
 
 
-def test_every_job_is_in_the_trace_of_its_node(ros: Ros, tmp_path: Path) -> None:
+def test_every_job_is_in_the_trace_of_its_node(ros, tmp_path):
     bench = Bench(ros, trace_dir=str(tmp_path / "traces"), deadline_ms=500.0)
     inbox = ros.listen(DiagnosticArray, "/diagnostics")
     bench.start()
@@ -59,7 +58,7 @@ def test_every_job_is_in_the_trace_of_its_node(ros: Ros, tmp_path: Path) -> None
     assert set(met.clocks) <= {metadata.platform["configuration"]}
 
 
-def test_a_node_that_ends_leaves_a_stream_that_can_be_read(ros: Ros, tmp_path: Path) -> None:
+def test_a_node_that_ends_leaves_a_stream_that_can_be_read(ros, tmp_path):
     bench = Bench(ros, trace_dir=str(tmp_path))
     bench.start()
     bench.send(make_image(ros), 1)
@@ -71,21 +70,7 @@ def test_a_node_that_ends_leaves_a_stream_that_can_be_read(ros: Ros, tmp_path: P
     assert job.record.outcome.value == "met"
 
 
-def test_each_configuration_has_a_trace_of_its_own(ros: Ros, tmp_path: Path) -> None:
-    bench = Bench(ros, trace_dir=str(tmp_path))
-    bench.start()
-    bench.send(make_image(ros), 1)
-    # Deactivated alone, the same tasks go on in the same trace.
-    ros.call(bench.node.trigger_deactivate)
-    ros.call(bench.node.trigger_activate)
-    assert len(find_traces(tmp_path)) == 1
-    ros.call(bench.node.trigger_deactivate)
-    ros.call(bench.node.trigger_cleanup)
-    assert ros.call(bench.node.autostart)
-    assert len(find_traces(tmp_path)) == 2
-
-
-def test_a_folder_that_cannot_be_written_is_an_error(ros: Ros, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_an_error(ros, tmp_path):
     (tmp_path / "file").write_text("")
     bench = Bench(ros, trace_dir=str(tmp_path / "file"))
     assert not ros.call(bench.node.autostart)
@@ -93,7 +78,7 @@ def test_a_folder_that_cannot_be_written_is_an_error(ros: Ros, tmp_path: Path) -
     assert "Not a directory" in bench.node.fault
 
 
-def test_all_tasks_of_a_process_are_in_one_trace(ros: Ros, tmp_path: Path) -> None:
+def test_all_tasks_of_a_process_are_in_one_trace(ros, tmp_path):
     from jetson_dnn_rt.nodes.perception import PerceptionNode
 
     task: dict[str, Any] = {"warmup_runs": 2, "deadline_ms": 500.0}
@@ -123,7 +108,7 @@ def test_all_tasks_of_a_process_are_in_one_trace(ros: Ros, tmp_path: Path) -> No
     assert set(trace.metadata.parameters) >= {"perception", "camera", "detector", "segmenter"}
 
 
-def test_jobs_before_the_trace_begins_are_counted_as_lost(tmp_path: Path) -> None:
+def test_jobs_before_the_trace_begins_are_counted_as_lost(tmp_path):
     trace = JobTrace(tmp_path, "perception", lambda ns: "")
     assert trace.describe() == ("", {"trace": "not begun"})
     trace.observe(None, None)  # type: ignore[arg-type]
@@ -134,9 +119,7 @@ def test_jobs_before_the_trace_begins_are_counted_as_lost(tmp_path: Path) -> Non
     trace.close()
 
 
-def test_a_limit_and_a_hung_disk_are_in_the_diagnostics(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_limit_and_a_hung_disk_are_in_the_diagnostics(tmp_path, monkeypatch):
     """EDGES 20: what made room at the limit is shown, a disk that does not answer is a warning."""
     trace = JobTrace(tmp_path, "perception", lambda ns: "", TraceRoom(1))
     trace.begin(TraceMetadata())
@@ -157,23 +140,28 @@ def test_a_limit_and_a_hung_disk_are_in_the_diagnostics(
     trace.close()
 
 
-def test_the_limit_outlives_a_configuration(ros: Ros, tmp_path: Path) -> None:
+def test_each_configuration_has_a_trace_of_its_own_and_all_have_one_limit(ros, tmp_path):
     """EDGES 20: a node that is configured again and again has one limit for all its traces."""
     bench = Bench(ros, trace_dir=str(tmp_path), trace_limit_mb=7)
     inbox = ros.listen(DiagnosticArray, "/diagnostics")
     bench.start()
     wait_for_value(inbox, "detector: task_status", "trace_limit_mb", "7")
     room = bench.node.session.trace._room
+    # Deactivated alone, the same tasks go on in the same trace.
+    ros.call(bench.node.trigger_deactivate)
+    ros.call(bench.node.trigger_activate)
+    assert len(find_traces(tmp_path)) == 1
     ros.call(bench.node.trigger_deactivate)
     ros.call(bench.node.trigger_cleanup)
     assert [part.path.name for part in room._parts] == ["jobs-0000.parquet"]
     assert ros.call(bench.node.autostart)
     assert bench.node.session.trace._room is room
+    assert len(find_traces(tmp_path)) == 2
     result = ros.set(bench.node, trace_limit_mb=-1)
     assert not result.successful
 
 
-def test_two_traces_of_one_second_have_two_folders(tmp_path: Path) -> None:
+def test_two_traces_of_one_second_have_two_folders(tmp_path):
     trace = JobTrace(tmp_path, "perception", lambda ns: "")
     for task in ("a", "b", "c"):
         trace.begin(TraceMetadata(tasks={task: TracedTask()}))

@@ -1,4 +1,4 @@
-"""Fifty configure, activate, deactivate, cleanup cycles leave memory as it was."""
+"""Configure, activate, deactivate, cleanup, again and again, leave memory as it was."""
 
 from __future__ import annotations
 
@@ -10,55 +10,54 @@ import numpy as np
 import pytest
 
 pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 2")
+pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+pytest.importorskip("torch", reason="torch is not installed")
 
-from ros_graph import Ros
+from networks import make_onnx
 
 from jetson_dnn_rt.nodes.perception import PerceptionNode
 
 pytestmark = pytest.mark.freezes
 
-CYCLES = 50
-WARM_UP_CYCLES = 15  # until the allocators have their arenas: +11 MB, then flat
-LIMIT = 1.05
+CYCLES = 25
+WARM_UP_CYCLES = 8  # until the allocators have their arenas: +5 MB, then flat
+GROWTH_BYTES = 12_000_000
+"""A cycle that forgets a task leaves at least the network's input behind, 3.1 MB: 78 MB in all.
+
+Allocators of a process that has just begun take up to 7 MB more now and then."""
 
 
-def resident_bytes() -> int:
+def resident_bytes():
     """Memory of this process that is not shared with files."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("RssAnon:"):
-            return int(line.split()[1]) * 1024
-    raise RuntimeError("no RssAnon in /proc/self/status")
+    gc.collect()
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon:"))
 
 
 @pytest.mark.slow
-def test_memory_after_fifty_cycles(ros: Ros, shared_data: Path, tmp_path: Path) -> None:
-    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+def test_memory_after_many_cycles(ros, tmp_path):
     cv2.imwrite(str(tmp_path / "0.png"), np.zeros((64, 64, 3), np.uint8))
-    detector = {
-        "model": f"onnx:{shared_data}/models/yolox_nano.onnx",
-        "variants": ["full@onnxruntime-fp32"],
-        "warmup_runs": 2,
-    }
+    network = make_onnx(tmp_path / "network.onnx", shape=(1, 3, 512, 512))
     node = ros.make(
         PerceptionNode,
         overrides={
-            "perception": {"tasks": ["detector"]},
+            "perception": {"tasks": ["segmenter"]},
             "camera": {"source": f"images:{tmp_path}", "rate": 100.0},
-            "detector": detector,
+            "segmenter": {
+                "model": f"onnx:{network}",
+                "variants": ["full@onnxruntime-fp32"],
+                "warmup_runs": 2,
+            },
         },
     )
 
-    def cycle() -> None:
-        assert ros.call(node.autostart), node.fault
-        ros.wait(lambda: node.tasks["detector"].snapshot.released > 1)
-        ros.call(node.trigger_deactivate)
-        ros.call(node.trigger_cleanup)
+    def run(cycles):
+        for _ in range(cycles):
+            assert ros.call(node.autostart), node.fault
+            ros.wait(lambda: node.tasks["segmenter"].snapshot.released > 1)
+            ros.call(node.trigger_deactivate)
+            ros.call(node.trigger_cleanup)
+        return resident_bytes()
 
-    for _ in range(WARM_UP_CYCLES):
-        cycle()
-    gc.collect()
-    before = resident_bytes()
-    for _ in range(CYCLES):
-        cycle()
-    gc.collect()
-    assert resident_bytes() <= LIMIT * before
+    before = run(WARM_UP_CYCLES)
+    assert run(CYCLES) <= before + GROWTH_BYTES

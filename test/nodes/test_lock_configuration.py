@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,23 +10,14 @@ pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 
 
 from lifecycle_msgs.msg import Transition
 from lifecycle_msgs.srv import ChangeState
-from rcl_interfaces.srv import SetParameters
 from rclpy.parameter import Parameter
-from ros_graph import Ros
 from task_bench import make_parameters
 
-from jetson_dnn_rt.config.declaration import Item, describe
-from jetson_dnn_rt.config.nodes import (
-    CoordinatorConfig,
-    CoordinatorProcessConfig,
-)
+from jetson_dnn_rt.config.declaration import describe
+from jetson_dnn_rt.config.nodes import CoordinatorConfig, CoordinatorProcessConfig
 from jetson_dnn_rt.config.process import ProcessConfig
 from jetson_dnn_rt.config.task import TaskConfig
-from jetson_dnn_rt.nodes.cameras.camera import (
-    CameraConfig,
-    CameraNode,
-    CameraProcessConfig,
-)
+from jetson_dnn_rt.nodes.cameras.camera import CameraConfig, CameraNode, CameraProcessConfig
 from jetson_dnn_rt.nodes.coordinator.coordinator_node import CoordinatorNode
 from jetson_dnn_rt.nodes.perception import PerceptionNode, PerceptionNodeConfig
 from jetson_dnn_rt.nodes.process.graph import run_graph
@@ -39,16 +29,8 @@ NULL = {"model": "null:1", "warmup_runs": 1, "deadline_ms": 500.0}
 
 NODES: dict[str, tuple[Any, dict[str, Any], tuple[Any, ...]]] = {
     "detector": (DetectorNode, NULL, (TaskConfig, ProcessConfig)),
-    "segmenter": (
-        SegmenterNode,
-        {**NULL, "kind": "detection"},
-        (TaskConfig, ProcessConfig),
-    ),
-    "camera": (
-        CameraNode,
-        {"source": "synthetic:64x64"},
-        (CameraConfig, CameraProcessConfig),
-    ),
+    "segmenter": (SegmenterNode, {**NULL, "kind": "detection"}, (TaskConfig, ProcessConfig)),
+    "camera": (CameraNode, {"source": "synthetic:64x64"}, (CameraConfig, CameraProcessConfig)),
     "coordinator": (
         CoordinatorNode,
         {"tasks": ["detector"]},
@@ -70,14 +52,14 @@ RESOURCES = {
 """What names a file, folder, device, pipeline or host, or takes the machine's cores."""
 
 
-def make(ros: Ros, name: str, **values: Any) -> Any:
+def make(ros, name, **values):
     kind, given, _ = NODES[name]
     if name == "perception":
         return ros.make(kind, overrides={"perception": {**given, **LOCK, **values}})
     return ros.make(kind, parameter_overrides=make_parameters({**given, **LOCK, **values}))
 
 
-def other_value(item: Item, value: Any) -> Any:
+def other_value(item, value):
     """A value that the parameter could take, and has not."""
     if item.choices:
         return next(choice for choice in item.choices if choice != value)
@@ -92,18 +74,12 @@ def other_value(item: Item, value: Any) -> Any:
     return [element] * 3
 
 
-def set_by_service(ros: Ros, name: str, **values: Any) -> Any:
-    request = SetParameters.Request()
-    request.parameters = [Parameter(n, value=v).to_parameter_msg() for n, v in values.items()]
-    return ros.request(SetParameters, f"{name}/set_parameters", request).results[0]
-
-
-def change_state(ros: Ros, name: str, transition: int) -> bool:
+def change_state(ros, name, transition):
     request = ChangeState.Request(transition=Transition(id=transition))
     return bool(ros.request(ChangeState, f"{name}/change_state", request).success)
 
 
-def test_everything_that_names_a_resource_is_locked() -> None:
+def test_everything_that_names_a_resource_is_locked():
     """EDGES 22: no parameter that names a file, device, pipeline or thread count is dynamic."""
     items = {i.name: i for _, _, kinds in NODES.values() for kind in kinds for i in describe(kind)}
     assert set(items) >= RESOURCES
@@ -111,12 +87,12 @@ def test_everything_that_names_a_resource_is_locked() -> None:
 
 
 @pytest.mark.parametrize("name", NODES)
-def test_what_is_not_dynamic_keeps_its_value(ros: Ros, name: str) -> None:
+def test_what_is_not_dynamic_keeps_its_value(ros, name):
     """EDGES 22: with lock_configuration no source, model, path or thread count can be changed."""
     node = make(ros, name)
     assert node.is_unconfigured  # where everything could be changed otherwise
 
-    def try_all() -> None:
+    def try_all():
         items = [item for kind in NODES[name][2] for item in describe(kind)]
         for item in items:
             if item.dynamic or item.read_only:
@@ -135,7 +111,7 @@ def test_what_is_not_dynamic_keeps_its_value(ros: Ros, name: str) -> None:
     assert not ros.set(node, lock_configuration=False).successful
 
 
-def test_what_is_dynamic_can_be_changed(ros: Ros) -> None:
+def test_what_is_dynamic_can_be_changed(ros):
     """EDGES 22: thresholds, deadline, variant and policy stay free, by the services of ROS."""
     detector, coordinator = make(ros, "detector"), make(ros, "coordinator")
     assert ros.call(detector.autostart), detector.fault
@@ -145,16 +121,16 @@ def test_what_is_dynamic_can_be_changed(ros: Ros) -> None:
         {"confidence_threshold": 0.5},
         {"late_results": "publish"},
     ):
-        assert set_by_service(ros, "detector", **values).successful
+        assert ros.set_by_service("detector", **values).successful
     variant = detector.loaded.variant_names[0]
-    assert set_by_service(ros, "detector", variant=variant).successful
+    assert ros.set_by_service("detector", variant=variant).successful
     assert detector.parameters.deadline_ms == 40.0
-    assert set_by_service(ros, "coordinator", enable=False, policy="max_n").successful
-    assert not set_by_service(ros, "detector", model="onnx:/etc/passwd").successful
+    assert ros.set_by_service("coordinator", enable=False, policy="max_n").successful
+    assert not ros.set_by_service("detector", model="onnx:/etc/passwd").successful
 
 
 @pytest.mark.parametrize("name", NODES)
-def test_a_node_is_configured_once(ros: Ros, name: str) -> None:
+def test_a_node_is_configured_once(ros, name):
     """EDGES 22: nobody can clean a locked node up; it is deactivated and activated as before."""
     node = make(ros, name)
     assert change_state(ros, name, Transition.TRANSITION_CONFIGURE), node.fault
@@ -170,7 +146,7 @@ def test_a_node_is_configured_once(ros: Ros, name: str) -> None:
     assert node.state_name == "active"
 
 
-def test_a_configuration_that_failed_is_tried_again(ros: Ros, tmp_path: Path) -> None:
+def test_a_configuration_that_failed_is_tried_again(ros, tmp_path):
     """EDGES 22: the lock holds from the first configuration that worked."""
     source = tmp_path / "frames"
     node = make(ros, "camera", source=f"images:{source}")
@@ -184,7 +160,7 @@ def test_a_configuration_that_failed_is_tried_again(ros: Ros, tmp_path: Path) ->
     assert not change_state(ros, "camera", Transition.TRANSITION_CLEANUP)
 
 
-def test_the_lock_of_a_process_is_that_of_all_its_nodes(ros: Ros) -> None:
+def test_the_lock_of_a_process_is_that_of_all_its_nodes(ros):
     """EDGES 22: a task or camera of a locked process cannot be changed by its own services."""
     node = ros.make(
         PerceptionNode,
@@ -200,14 +176,14 @@ def test_the_lock_of_a_process_is_that_of_all_its_nodes(ros: Ros) -> None:
     for child in node.children:
         assert child.state_name == "inactive"
         assert not ros.set(child, lock_configuration=False).successful
-    assert not set_by_service(ros, "camera", source="gstreamer:fakesrc").successful
+    assert not ros.set_by_service("camera", source="gstreamer:fakesrc").successful
     # The process itself may begin anew.
     assert ros.call(node.trigger_cleanup)
     assert node.is_unconfigured
     assert ros.call(node.autostart), node.fault
 
 
-def test_a_locked_session_runs_so_many_frames() -> None:
+def test_a_locked_session_runs_so_many_frames():
     """EDGES 22: `jetson-dnn-rt run --frames` needs no change of a parameter that is locked."""
     report = run_graph(
         None,

@@ -11,7 +11,6 @@ pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 
 
 from rcl_interfaces.srv import SetParametersAtomically
 from rclpy.parameter import Parameter
-from ros_graph import Ros
 
 from jetson_dnn_rt.config.declaration import parameter
 from jetson_dnn_rt.errors import ConfigurationError
@@ -27,17 +26,17 @@ class Example:
     mode: str = parameter("a", "A mode", choices=("a", "b"), dynamic=True)
     flag: bool = parameter(False, "A flag", name="group.flag")
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         if self.mode == "b" and self.ratio > 0.9:
             raise ConfigurationError("mode b needs a ratio of at most 0.9")
 
 
-def test_changes_are_checked_alone_and_together(ros: Ros) -> None:
+def test_changes_are_checked_alone_and_together(ros):
     fixed = False
     refused = ""
     seen: list[Example] = []
 
-    def on_change(before: Example, after: Example) -> None:
+    def on_change(before, after):
         if refused:
             raise ConfigurationError(refused)
         seen.append(after)
@@ -69,7 +68,7 @@ class Second:
     level: int = parameter(1, "A level", limits=(1, 64), dynamic=True)
 
 
-def set_together(ros: Ros, values: dict[str, Any]) -> Any:
+def set_together(ros, values):
     """Set parameters in one request over DDS, all or none of them."""
     request = SetParametersAtomically.Request(
         parameters=[
@@ -80,7 +79,7 @@ def set_together(ros: Ros, values: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize("turned", [False, True])
-def test_a_request_that_ros_refuses_changes_nothing(ros: Ros, turned: bool) -> None:
+def test_a_request_that_ros_refuses_changes_nothing(ros, turned):
     """EDGES 17: parameters of two declarations, set in one request, change all or not at all."""
     applied: list[Any] = []
     kinds = (Second, Example) if turned else (Example, Second)
@@ -110,14 +109,14 @@ def test_a_request_that_ros_refuses_changes_nothing(ros: Ros, turned: bool) -> N
 
 
 @pytest.mark.parametrize("error", [ConfigurationError("not now"), RuntimeError("broken")])
-def test_what_took_effect_is_undone_when_the_rest_cannot(ros: Ros, error: Exception) -> None:
+def test_what_took_effect_is_undone_when_the_rest_cannot(ros, error):
     """EDGES 17: a change that fails half-way is taken back, and nothing of the request counts."""
     effect = {"mode": "a", "level": 1}
 
-    def set_mode(*values: Example) -> None:
+    def set_mode(*values):
         effect["mode"] = values[-1].mode
 
-    def set_level(*values: Second) -> None:
+    def set_level(*values):
         if values[-1].level == 7:
             raise error
         effect["level"] = values[-1].level

@@ -3,89 +3,55 @@
 from __future__ import annotations
 
 import array
-import threading
-from typing import Any
 
 import numpy as np
 import pytest
 
 pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 2")
 
-from ros_graph import TIMEOUT_S, Ros
+from task_bench import Seen
 
 from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.nodes.perception import PerceptionNode, filter_arguments
 from jetson_dnn_rt.safety.faults import FAULTS
-from jetson_dnn_rt.tasks import JobRecord, Outcome, Work
+from jetson_dnn_rt.tasks import Outcome
 
 CAMERA = {"source": "synthetic:64x64", "rate": 50.0}
 DETECTOR = {"model": "null:1", "warmup_runs": 2}
 SEGMENTER = {"model": "null:1,segmentation", "warmup_runs": 2}
 
 
-class Seen:
-    """What the executor's observer was told."""
-
-    def __init__(self) -> None:
-        self.items: list[tuple[JobRecord, Frame]] = []
-        self._condition = threading.Condition()
-
-    def __call__(self, record: JobRecord, work: Work) -> None:
-        with self._condition:
-            self.items.append((record, work.frame))
-            self._condition.notify_all()
-
-    def wait(self, count: int) -> list[tuple[JobRecord, Frame]]:
-        with self._condition:
-            assert self._condition.wait_for(lambda: len(self.items) >= count, TIMEOUT_S)
-            return list(self.items)
-
-    def of(self, task: str) -> list[tuple[JobRecord, Frame]]:
-        return [(record, frame) for record, frame in self.items if record.task == task]
-
-
-def make(ros: Ros, seen: Seen | None = None, **overrides: Any) -> PerceptionNode:
+def make(ros, seen=None, **overrides):
     values = {"camera": CAMERA, "detector": DETECTOR, "segmenter": SEGMENTER, **overrides}
     return ros.make(
         PerceptionNode, overrides={k: v for k, v in values.items() if v}, observer=seen
     )
 
 
-def test_frames_go_to_all_tasks_without_a_copy_and_at_one_instant(ros: Ros) -> None:
-    seen = Seen()
-    node = make(ros, seen)
-    assert ros.call(node.autostart), node.fault
-    seen.wait(10)
-    assert node.bridge.inputs == {}
-    found = {r.sequence: (r, f) for r, f in seen.of("detector")}
-    pairs = [(found[r.sequence], (r, f)) for r, f in seen.of("segmenter") if r.sequence in found]
-    assert len(pairs) >= 4
-    for (detector, frame), (segmenter, same) in pairs:
-        assert frame is same
-        assert detector.release_ns == segmenter.release_ns
-        assert detector.capture_ns <= detector.release_ns
-
-
-def test_frames_start_when_all_tasks_are_active(ros: Ros) -> None:
+def test_frames_go_to_all_tasks_without_a_copy_and_at_one_instant(ros):
     seen = Seen()
     node = make(ros, seen)
     ready: list[int] = []
     node.on_tasks_ready = lambda: ready.append(node.cameras["camera"].frames)
-    assert ros.call(node.autostart)
-    seen.wait(4)
-    assert ready == [0]
-    assert seen.of("detector")[0][0].sequence == 0
-    assert seen.of("segmenter")[0][0].sequence == 0
+    assert ros.call(node.autostart), node.fault
+    seen.wait(10)
+    assert ready == [0]  # frames come when all tasks are active
+    assert seen.of("detector")[0][0].sequence == seen.of("segmenter")[0][0].sequence == 0
+    assert node.bridge.inputs == {}
+    found = {r.sequence: (r, w) for r, w in seen.of("detector")}
+    pairs = [(found[r.sequence], (r, w)) for r, w in seen.of("segmenter") if r.sequence in found]
+    assert len(pairs) >= 4
+    for (detector, work), (segmenter, other) in pairs:
+        assert work.frame is other.frame
+        assert detector.release_ns == segmenter.release_ns
+        assert detector.capture_ns <= detector.release_ns
 
 
-def test_the_camera_is_published_while_somebody_listens(ros: Ros) -> None:
+def test_the_camera_is_published_while_somebody_listens(ros):
     from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 
     node = make(ros)
     assert ros.call(node.autostart)
-    camera = node.cameras["camera"]
-    ros.wait(lambda: camera.frames > 3)
     raw = ros.listen(Image, "image_raw").wait_count(1)[0]
     assert (raw.height, raw.width, raw.encoding) == (64, 64, "bgr8")
     assert raw.header.frame_id == "camera"
@@ -95,7 +61,7 @@ def test_the_camera_is_published_while_somebody_listens(ros: Ros) -> None:
     assert (info.height, info.width, info.k[0]) == (64, 64, 0.0)
 
 
-def test_one_subscription_serves_all_tasks(ros: Ros) -> None:
+def test_one_subscription_serves_all_tasks(ros):
     from sensor_msgs.msg import Image
 
     seen = Seen()
@@ -108,7 +74,7 @@ def test_one_subscription_serves_all_tasks(ros: Ros) -> None:
     images.publish(image)
     first, second = seen.wait(2)
     assert {first[0].task, second[0].task} == {"detector", "segmenter"}
-    assert first[1] is second[1]
+    assert first[1].frame is second[1].frame
     # The first to go leaves it to the other, the last one takes it away.
     ros.call(node.tasks["detector"].trigger_deactivate)
     assert len(node.bridge.inputs) == 1
@@ -116,11 +82,9 @@ def test_one_subscription_serves_all_tasks(ros: Ros) -> None:
     assert node.bridge.inputs == {}
 
 
-def test_children_have_their_own_names_parameters_and_lifecycle(ros: Ros) -> None:
+def test_children_have_their_own_parameters_and_lifecycle(ros):
     node = make(ros)
     assert ros.call(node.autostart)
-    names = {name for name, _ in ros.probe.get_node_names_and_namespaces()}
-    assert {"perception", "camera", "detector", "segmenter"} <= names
     assert ros.set(node.tasks["detector"], deadline_ms=12.0).successful
     assert node.bridge.session.executor.snapshot("detector").parameters.deadline_ns == 12_000_000
     ros.call(node.tasks["segmenter"].trigger_deactivate)
@@ -131,9 +95,9 @@ def test_children_have_their_own_names_parameters_and_lifecycle(ros: Ros) -> Non
     ros.wait(lambda: node.tasks["segmenter"].snapshot.outcomes[Outcome.MET] > 0)
 
 
-def test_transitions_are_handed_down_and_can_be_repeated(ros: Ros) -> None:
+def test_transitions_are_handed_down_and_can_be_repeated(ros):
     node = make(ros)
-    for _ in range(3):
+    for _ in range(2):
         assert ros.call(node.autostart), node.fault
         assert {child.state_name for child in node.children} == {"active"}
         ros.wait(lambda: node.tasks["detector"].snapshot.outcomes[Outcome.MET] > 1)
@@ -143,7 +107,7 @@ def test_transitions_are_handed_down_and_can_be_repeated(ros: Ros) -> None:
         assert {child.state_name for child in node.children} == {"unconfigured"}
 
 
-def test_namespaces_make_several_cameras_and_tasks(ros: Ros) -> None:
+def test_namespaces_make_several_cameras_and_tasks(ros):
     from vision_msgs.msg import Detection2DArray
 
     node = ros.make(
@@ -166,7 +130,7 @@ def test_namespaces_make_several_cameras_and_tasks(ros: Ros) -> None:
     assert node.tasks["rear/detector"].get_fully_qualified_name() == "/rear/detector"
 
 
-def test_a_task_that_cannot_configure_leaves_all_unconfigured_and_is_named(ros: Ros) -> None:
+def test_a_task_that_cannot_configure_leaves_all_unconfigured_and_is_named(ros):
     node = make(ros, segmenter={"model": "onnx:/nowhere.onnx"})
     assert not ros.call(node.autostart)
     assert node.fault.startswith("task segmenter: ")
@@ -174,66 +138,56 @@ def test_a_task_that_cannot_configure_leaves_all_unconfigured_and_is_named(ros: 
     assert {child.state_name for child in (node, *node.children)} == {"unconfigured"}
 
 
-def test_a_camera_that_cannot_be_opened_is_named(ros: Ros) -> None:
-    node = make(ros, camera={"source": "video:/nowhere.mp4"})
-    assert not ros.call(node.autostart)
-    assert node.fault.startswith("camera camera: video /nowhere.mp4 is not there")
-
-
-def test_an_unschedulable_set_is_refused_where_configured_so(ros: Ros) -> None:
+@pytest.mark.parametrize("refuse", [True, False])
+def test_an_unschedulable_set_is_refused_where_configured_so(ros, refuse):
     slow = {"model": "null:30", "warmup_runs": 2}
-    node = make(ros, detector=slow, perception={"on_unschedulable": "refuse"})
-    assert not ros.call(node.autostart)
-    assert "NOT schedulable" in node.fault
-    assert {child.state_name for child in (node, *node.children)} == {"inactive"}
-    assert node.cameras["camera"].frames == 0
-
-
-def test_an_unschedulable_set_runs_with_a_warning_by_default(ros: Ros) -> None:
-    node = make(ros, detector={"model": "null:30", "warmup_runs": 2})
-    assert ros.call(node.autostart)
-    assert node.bridge.session.verdict.schedulable is False
+    node = make(ros, detector=slow, perception={"on_unschedulable": "refuse"} if refuse else {})
+    assert ros.call(node.autostart) is not refuse
+    if refuse:
+        assert "NOT schedulable" in node.fault
+        assert {child.state_name for child in (node, *node.children)} == {"inactive"}
+        assert node.cameras["camera"].frames == 0
+    else:
+        assert node.bridge.session.verdict.schedulable is False
 
 
 @pytest.mark.parametrize(
     ("overrides", "text"),
     [
-        ({"perception": {"tasks": ["a", "a"], "cameras": [""]}}, "a is there twice"),
+        ({"perception": {"tasks": ["a", "a"], "cameras": [""]}}, "a appears twice"),
         ({"detektor": {"model": "null:1"}}, "there is no detektor"),
         ({"detector": {"modell": "null:1"}}, "detector has no parameter 'modell'"),
         ({"detector": {"threads": "two"}}, "threads"),
         ({"detector": {"deadline_ms": "soon"}}, "deadline_ms must be a float"),
-        ({"perception": {"realtime.cpu_affinity": [4096]}}, "cores that are not there"),
+        ({"perception": {"realtime.cpu_affinity": [4096]}}, "cores that do not exist"),
         ({"perception": {"discipline": "rms"}}, "discipline must be one of edf, fifo"),
     ],
 )
-def test_a_configuration_that_cannot_be_used_is_refused(
-    ros: Ros, overrides: dict[str, Any], text: str
-) -> None:
+def test_a_configuration_that_cannot_be_used_is_refused(ros, overrides, text):
     from rclpy.exceptions import ParameterException
 
     with pytest.raises((ConfigurationError, ParameterException), match=text):
         ros.make(PerceptionNode, overrides=overrides)
 
 
-def test_two_tasks_on_one_output_topic_are_refused(ros: Ros) -> None:
+def test_two_tasks_on_one_output_topic_are_refused(ros):
     node = ros.make(PerceptionNode, overrides={"perception": {"tasks": ["one", "two"]}})
     assert not ros.call(node.autostart)
     assert "both publish /detections: give one a namespace" in node.fault
 
 
-def test_an_unknown_camera_is_refused(ros: Ros) -> None:
+def test_an_unknown_camera_is_refused(ros):
     node = make(ros, detector={**DETECTOR, "camera": "front"})
     assert not ros.call(node.autostart)
     assert "camera 'front' is not in this process (there: camera)" in node.fault
 
 
-def test_rules_for_the_name_of_the_process_do_not_reach_the_children() -> None:
+def test_rules_for_the_name_of_the_process_do_not_reach_the_children():
     given = ["--ros-args", "-r", "__node:=x", "--params-file", "f", "-r", "a:=b", "-r", "__ns:=/y"]
     assert filter_arguments(given) == ["--ros-args", "--params-file", "f", "-r", "a:=b"]
 
 
-def test_names_and_namespace_from_the_command_line(ros: Ros) -> None:
+def test_names_and_namespace_from_the_command_line(ros):
     import rclpy
     from rclpy.signals import SignalHandlerOptions
 
@@ -253,16 +207,14 @@ def test_names_and_namespace_from_the_command_line(ros: Ros) -> None:
         context.try_shutdown()
 
 
-def test_a_listener_that_fails_takes_no_frame_from_others(
-    ros: Ros, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_listener_that_fails_takes_no_frame_from_others(ros, monkeypatch):
     """EDGES 0: an exception of one task's listener took the frame from all, and the camera."""
     seen = Seen()
     node = make(ros, seen)
     assert ros.call(node.autostart), node.fault
     accept, faults = node.tasks["detector"].accept, iter([KeyError("one"), KeyError("two")])
 
-    def fail_first(frame: Frame, capture_ns: int) -> bool:
+    def fail_first(frame, capture_ns):
         if (error := next(faults, None)) is not None:
             raise error
         return accept(frame, capture_ns)
@@ -273,19 +225,19 @@ def test_a_listener_that_fails_takes_no_frame_from_others(
     seen.wait(count + 10)
     ros.call(node.trigger_deactivate)
     failed = {r.sequence for r, _ in seen.of("detector") if r.outcome is Outcome.FAILED}
-    numbers = {f.sequence for r, f in seen.of("detector") if r.outcome is Outcome.FAILED}
+    numbers = {w.frame.sequence for r, w in seen.of("detector") if r.outcome is Outcome.FAILED}
     assert len(failed) == 2
     # The other task had these frames, and each task one job for every frame.
-    assert numbers <= {f.sequence for _, f in seen.of("segmenter")}
+    assert numbers <= {w.frame.sequence for _, w in seen.of("segmenter")}
     for task in node.tasks:
-        frames = [f.sequence for _, f in seen.of(task)]
+        frames = [w.frame.sequence for _, w in seen.of(task)]
         assert sorted(frames) == list(range(min(frames), max(frames) + 1))
     assert [(one.kind, one.count) for one in FAULTS.snapshot()] == [
         ("task detector: listener: KeyError", 2)
     ]
 
 
-def test_a_child_that_was_shut_down_does_not_stop_the_end(ros: Ros) -> None:
+def test_a_child_that_was_shut_down_does_not_stop_the_end(ros):
     """EDGES 0: `ros2 lifecycle set /camera shutdown` kept the others from being shut down."""
     node = make(ros)
     assert ros.call(node.autostart), node.fault

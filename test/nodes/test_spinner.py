@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -23,7 +21,7 @@ TIMEOUT_S = 120.0
 
 
 @pytest.fixture
-def spinner() -> Iterator[Spinner]:
+def spinner():
     context = rclpy.Context()
     rclpy.init(args=[], context=context, signal_handler_options=SignalHandlerOptions.NO)
     made = Spinner(context)
@@ -36,22 +34,22 @@ def spinner() -> Iterator[Spinner]:
 class FailingFirst:
     """An executor that raises so often before it spins; `spun` is set when it has spun then."""
 
-    def __init__(self, executor: Any, error: Exception, times: int) -> None:
+    def __init__(self, executor, error, times):
         self.spun = threading.Event()
         self._executor, self._error, self._left = executor, error, times
 
-    def spin_once(self, timeout_sec: float | None = None) -> None:
+    def spin_once(self, timeout_sec=None):
         if self._left:
             self._left -= 1
             raise self._error
         self._executor.spin_once(timeout_sec=timeout_sec)
         self.spun.set()
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name):
         return getattr(self._executor, name)
 
 
-def fail_first(spinner: Spinner, error: Exception, times: int) -> threading.Event:
+def fail_first(spinner, error, times):
     executor = FailingFirst(spinner.executor, error, times)
     spinner.executor = executor  # type: ignore[assignment]
     return executor.spun
@@ -59,7 +57,7 @@ def fail_first(spinner: Spinner, error: Exception, times: int) -> threading.Even
 
 @pytest.mark.parametrize("error", [InvalidHandle("destruction was requested"), RuntimeError("no")])
 @pytest.mark.parametrize("times", [1, 3 * FAILURES_IN_A_ROW])
-def test_an_error_that_ends_costs_nothing(spinner: Spinner, error: Exception, times: int) -> None:
+def test_an_error_that_ends_costs_nothing(spinner, error, times):
     """EDGES 0: what comes out of `spin_once` ended the process."""
     spun = fail_first(spinner, error, times)
     spinner.start()
@@ -71,9 +69,7 @@ def test_an_error_that_ends_costs_nothing(spinner: Spinner, error: Exception, ti
 
 
 @pytest.mark.parametrize("error", [InvalidHandle("destruction was requested"), RuntimeError("no")])
-def test_what_fails_without_end_ends_it(
-    spinner: Spinner, error: Exception, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_fails_without_end_ends_it(spinner, error, monkeypatch):
     monkeypatch.setattr(running, "FAILING_S", 0.0)
     fail_first(spinner, error, FAILURES_IN_A_ROW + 1)
     spinner.start()
@@ -83,7 +79,7 @@ def test_what_fails_without_end_ends_it(
     assert "ros-spin" in FAULTS.dead_threads
 
 
-def test_a_context_that_was_shut_down_ends_it(spinner: Spinner) -> None:
+def test_a_context_that_was_shut_down_ends_it(spinner):
     error = RuntimeError("no context")
     spinner.context.try_shutdown()
     fail_first(spinner, error, 1)
@@ -92,14 +88,14 @@ def test_a_context_that_was_shut_down_ends_it(spinner: Spinner) -> None:
     assert spinner.error is error
 
 
-def test_a_node_without_guards_costs_nothing(spinner: Spinner) -> None:
+def test_a_node_without_guards_costs_nothing(spinner):
     """EDGES 0: a callback that raises in somebody else's node ended the process."""
     node = Node("other", context=spinner.context, use_global_arguments=False)
     spinner.executor.add_node(node)
     calls: list[int] = []
     enough = threading.Event()
 
-    def fail() -> None:
+    def fail():
         calls.append(len(calls))
         if len(calls) == 5:
             enough.set()

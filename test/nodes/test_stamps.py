@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from jetson_dnn_rt.nodes.tasks.streams import LATEST_NS, OLDEST_NS, StampClock
+from jetson_dnn_rt.nodes.tasks.stamps import LATEST_NS, OLDEST_NS, StampClock
 
 NOW_NS = 1_700_000_000_000_000_000
 ARRIVAL_NS = 5_000_000_000
 
 
 @pytest.fixture
-def stamps() -> StampClock:
+def stamps():
     return StampClock("/image_raw", lambda: NOW_NS)
 
 
-def test_age_of_the_stamp_is_age_on_the_steady_clock(stamps: StampClock) -> None:
+def test_age_of_the_stamp_is_age_on_the_steady_clock(stamps):
     assert stamps.capture_ns(NOW_NS - 7_000_000, ARRIVAL_NS) == ARRIVAL_NS - 7_000_000
     assert stamps.distrusted == 0
 
 
-def test_a_stamp_slightly_ahead_is_now(stamps: StampClock) -> None:
+def test_a_stamp_slightly_ahead_is_now(stamps):
     assert stamps.capture_ns(NOW_NS + LATEST_NS, ARRIVAL_NS) == ARRIVAL_NS
     assert stamps.distrusted == 0
 
@@ -36,9 +36,7 @@ def test_a_stamp_slightly_ahead_is_now(stamps: StampClock) -> None:
         (-(10**18), "too old"),
     ],
 )
-def test_a_stamp_that_cannot_be_true_gives_way_to_the_arrival(
-    stamps: StampClock, stamp_ns: int, word: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_stamp_that_cannot_be_true_gives_way_to_the_arrival(stamps, stamp_ns, word, caplog):
     for _ in range(3):
         assert stamps.capture_ns(stamp_ns, ARRIVAL_NS) == ARRIVAL_NS
     assert stamps.distrusted == 3
@@ -46,9 +44,7 @@ def test_a_stamp_that_cannot_be_true_gives_way_to_the_arrival(
     assert f"/image_raw: stamps are {word}" in caplog.text
 
 
-def test_stamps_that_go_backwards_are_said_once(
-    stamps: StampClock, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_stamps_that_go_backwards_are_said_once(stamps, caplog):
     assert stamps.capture_ns(NOW_NS - 5, ARRIVAL_NS) == ARRIVAL_NS - 5
     assert stamps.capture_ns(NOW_NS - 9, ARRIVAL_NS) == ARRIVAL_NS
     # The next one goes forward again from there, as a bag does that starts anew.

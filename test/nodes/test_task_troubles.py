@@ -9,7 +9,6 @@ import pytest
 pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 2")
 
 from diagnostic_msgs.msg import DiagnosticArray
-from ros_graph import Ros
 from std_srvs.srv import SetBool
 from task_bench import Bench, diagnostics_of, make_image
 
@@ -22,14 +21,14 @@ from jetson_dnn_rt.tasks import Outcome
 class Block:
     """What a null network's runs wait for, while `armed`; notes runs of a closed runner."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch):
         self.armed = False
         self.entered, self.let_go = threading.Event(), threading.Event()
         self.closed_in_use: list[NullRunner] = []
         self._inside: set[NullRunner] = set()
         run, close = NullRunner._run, NullRunner._close
 
-        def waiting(runner: NullRunner, *args: object) -> object:
+        def waiting(runner, *args):
             if self.armed:
                 self._inside.add(runner)
                 self.entered.set()
@@ -37,7 +36,7 @@ class Block:
                 self._inside.discard(runner)
             return run(runner, *args)
 
-        def closing(runner: NullRunner) -> None:
+        def closing(runner):
             if runner in self._inside:
                 self.closed_in_use.append(runner)
             close(runner)
@@ -47,13 +46,11 @@ class Block:
 
 
 @pytest.fixture
-def block(monkeypatch: pytest.MonkeyPatch) -> Block:
+def block(monkeypatch):
     return Block(monkeypatch)
 
 
-def test_a_task_that_hangs_is_suspended_and_the_service_tries_again(
-    ros: Ros, block: Block
-) -> None:
+def test_a_task_that_hangs_is_suspended_and_the_service_tries_again(ros, block):
     """EDGES 7: ERROR in diagnostics with what to do; `~/enable` starts it anew."""
     bench = Bench(ros, stage_timeout_ms=50.0)
     diagnostics = ros.listen(DiagnosticArray, "/diagnostics")
@@ -79,7 +76,7 @@ def test_a_task_that_hangs_is_suspended_and_the_service_tries_again(
     assert bench.node.snapshot.reasons["hung"] == 1
     block.armed = False
     reply = ros.request(SetBool, "detector/enable", SetBool.Request(data=True))
-    assert (reply.success, reply.message) == (True, "task detector is being started anew")
+    assert (reply.success, reply.message) == (True, "task detector is being restarted")
     ros.wait(lambda: not bench.node.snapshot.suspended, "the restart")
     bench.send(make_image(ros), 3)
     assert bench.count(Outcome.MET) == 1
@@ -90,10 +87,9 @@ def test_a_task_that_hangs_is_suspended_and_the_service_tries_again(
     assert block.closed_in_use == []
 
 
-def test_a_removal_that_times_out_is_finished_later(
-    ros: Ros, block: Block, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """EDGES 15: the task can be activated again; nobody closes its runners meanwhile."""
+@pytest.fixture
+def stuck(ros, block, monkeypatch):
+    """A task whose stage does not return before its removal is given up."""
     bench = Bench(ros, stage_timeout_ms=60_000.0)
     bench.start()
     executor = bench.node.session.executor
@@ -103,45 +99,37 @@ def test_a_removal_that_times_out_is_finished_later(
     bench.images.publish(make_image(ros))
     assert block.entered.wait(60)
     assert ros.call(bench.node.trigger_deactivate) == FAILURE
+    yield bench
+    ros.wait(lambda: bench.images.get_subscription_count() == 1, "the subscription")
+    bench.send(make_image(ros), 1)
+    assert bench.count(Outcome.MET) == 1
+    assert block.closed_in_use == []
+
+
+def test_a_removal_that_times_out_is_finished_later(ros, block, stuck):
+    """EDGES 15: the task can be activated again; nobody closes its runners meanwhile."""
+    bench = stuck
     assert "is removed when it returns" in bench.node.fault
     assert ros.call(bench.node.trigger_deactivate) == SUCCESS
     assert ros.call(bench.node.trigger_activate) == FAILURE
     assert "still being removed" in bench.node.fault
     block.armed = False
     block.let_go.set()
+    executor = bench.node.session.executor
     ros.wait(lambda: "detector" not in executor._tasks, "the removal")
     assert ros.call(bench.node.trigger_activate) == SUCCESS, bench.node.fault
-    ros.wait(lambda: bench.images.get_subscription_count() == 1, "the subscription")
-    bench.send(make_image(ros), 1)
-    assert bench.count(Outcome.MET) == 1
-    assert block.closed_in_use == []
 
 
-def test_a_cleanup_while_a_stage_runs_closes_its_runners_when_it_returns(
-    ros: Ros, block: Block, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cleanup_while_a_stage_runs_closes_its_runners_when_it_returns(ros, block, stuck):
     """EDGES 15: deactivated, deactivated again and cleaned up: nothing in use is closed."""
-    bench = Bench(ros, stage_timeout_ms=60_000.0)
-    bench.start()
-    executor = bench.node.session.executor
-    remove = executor.remove_task
-    monkeypatch.setattr(executor, "remove_task", lambda task: remove(task, timeout_s=0.05))
-    closed = threading.Event()
+    bench, closed = stuck, threading.Event()
     loaded = bench.node.loaded
     close = loaded.close
-    monkeypatch.setattr(loaded, "close", lambda: (close(), closed.set()))
-    block.armed = True
-    bench.images.publish(make_image(ros))
-    assert block.entered.wait(60)
-    assert ros.call(bench.node.trigger_deactivate) == FAILURE
+    loaded.close = lambda: (close(), closed.set())
     assert ros.call(bench.node.trigger_deactivate) == SUCCESS
     assert ros.call(bench.node.trigger_cleanup) == SUCCESS
     assert not closed.is_set()
     block.armed = False
     block.let_go.set()
     assert closed.wait(60)
-    assert block.closed_in_use == []
     assert ros.call(bench.node.autostart), bench.node.fault
-    ros.wait(lambda: bench.images.get_subscription_count() == 1, "the subscription")
-    bench.send(make_image(ros), 1)
-    assert bench.count(Outcome.MET) == 1

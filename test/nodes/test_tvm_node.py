@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,7 +14,6 @@ pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 import ros_graph
 import yaml
 from networks import make_onnx
-from ros_graph import Ros
 from sensor_msgs.msg import Image
 from task_bench import Bench, make_image
 
@@ -30,7 +27,7 @@ BUILD_TIMEOUT_S = 600.0
 
 
 @pytest.fixture(scope="module")
-def values(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def values(tmp_path_factory):
     """Parameters of a task on a network of one convolution."""
     file = make_onnx(tmp_path_factory.mktemp("model") / "tiny.onnx", shape=(1, 3, 16, 16))
     return {
@@ -43,7 +40,7 @@ def values(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def built(values: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def built(values, tmp_path_factory):
     """A library that the command has built."""
     folder = tmp_path_factory.mktemp("built")
     params = folder / "params.yaml"
@@ -57,38 +54,29 @@ def built(values: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> P
     return folder / "library"
 
 
-def make_bench(ros: Ros, values: dict[str, Any], library: Path) -> tuple[Bench, list[str]]:
+def make_bench(ros, values, library):
     given = {**values, "engine_cache": str(library), "deadline_ms": 20_000.0}
     bench = Bench(ros, SegmenterNode, **given)
-    ran: list[str] = []
-    bench.node._observer = lambda record, work: ran.append(record.variant)
     ros.listen(Image, "class_mask")
     assert ros.call(bench.node.autostart), bench.node.fault
     ros.wait(lambda: bench.images.get_subscription_count() == 1)
-    return bench, ran
+    return bench
 
 
-def test_it_is_switched_to_and_from_while_frames_come(
-    ros: Ros, values: dict[str, Any], built: Path
-) -> None:
-    bench, ran = make_bench(ros, values, built)
+def test_it_is_switched_to_and_from_while_frames_come(ros, values, built):
+    bench = make_bench(ros, values, built)
     assert bench.node.loaded.variant_names == (ONNX, TVM)
     names = ["", TVM, TVM, ONNX, "full@tvm", ""]
     for count, name in enumerate(names, 1):
         assert ros.set(bench.node, variant=name).successful
         bench.send(make_image(ros), count)
     assert bench.count(Outcome.MET) == len(names)
-    assert ran == [ONNX, TVM, TVM, ONNX, TVM, ONNX]
+    assert bench.seen.variants == [ONNX, TVM, TVM, ONNX, TVM, ONNX]
 
 
 def test_what_was_tuned_on_another_board_is_compiled_in_the_background(
-    ros: Ros,
-    values: dict[str, Any],
-    built: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    ros, values, built, tmp_path, monkeypatch, capsys
+):
     monkeypatch.setattr(ros_graph, "TIMEOUT_S", BUILD_TIMEOUT_S)
     library, file = tmp_path / "library", tmp_path / "tuned.tar"
     source, target = ["--engine-cache", str(built)], ["--engine-cache", str(library)]
@@ -96,7 +84,7 @@ def test_what_was_tuned_on_another_board_is_compiled_in_the_background(
     assert main.main(["library", "import", str(file), "--trust", *target, "--json"]) == 0
     (taken,) = json.loads(capsys.readouterr().out.splitlines()[-1])["taken"]
     assert (taken["variant"], taken["kind"], taken["left_out"]) == (TVM, "tuning", "")
-    bench, ran = make_bench(ros, values, library)
+    bench = make_bench(ros, values, library)
     # It runs with what is there meanwhile.
     bench.send(make_image(ros), 1)
     assert bench.node.loaded.missing in ((TVM,), ())
@@ -105,15 +93,13 @@ def test_what_was_tuned_on_another_board_is_compiled_in_the_background(
     assert ros.set(bench.node, variant=TVM).successful
     bench.send(make_image(ros), 2)
     assert bench.count(Outcome.MET) == 2
-    assert ran == [ONNX, TVM]
+    assert bench.seen.variants == [ONNX, TVM]
 
 
-def test_untuned_it_is_left_out_with_what_to_do(
-    ros: Ros, values: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_untuned_it_is_left_out_with_what_to_do(ros, values, tmp_path, monkeypatch):
     """Beside running tasks kernels are not tuned: their times would say nothing."""
     monkeypatch.setattr(ros_graph, "TIMEOUT_S", BUILD_TIMEOUT_S)
-    bench, _ = make_bench(ros, values, tmp_path / "library")
+    bench = make_bench(ros, values, tmp_path / "library")
     assert bench.node.loaded.variant_names == (ONNX,)
     ros.wait(lambda: bench.node.session.find_build("segmenter") is None, "the end of the build")
     assert "run jetson-dnn-rt build" in bench.node.loaded.left_out[TVM]

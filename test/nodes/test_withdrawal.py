@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -14,11 +12,11 @@ pytest.importorskip("torch", reason="torch is not installed")
 import ros_graph
 from diagnostic_msgs.msg import DiagnosticArray
 from planned_selector import PlannedSelector
-from ros_graph import Ros
 from task_bench import Bench, diagnostics_of, make_image
 
 from jetson_dnn_rt.tasks import Outcome
-from jetson_dnn_rt.variants.running import network, variant_set
+from jetson_dnn_rt.variants import network
+from jetson_dnn_rt.variants.running import variant_set
 
 TORCH, ONNX = "full@torch-fp32", "full@onnxruntime-fp32"
 
@@ -26,38 +24,33 @@ TORCH, ONNX = "full@torch-fp32", "full@onnxruntime-fp32"
 class Illness:
     """Makes the runners of one back end give NaN, from the moment it is told to."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch):
         self.backend = ""
-        original = variant_set.make_runner_factory
+        original = variant_set.make_runner
 
-        def make_factory(model: Any, spec: Any, **options: Any) -> Any:
-            make = original(model, spec, **options)
+        def make_runner(model, spec, part, **options):
+            runner = original(model, spec, part, **options)
+            run = runner._run
+            runner._run = lambda values: self._spoil(spec.backend, run(values))
+            return runner
 
-            def make_runner(part: Any) -> Any:
-                runner = make(part)
-                run = runner._run
-                runner._run = lambda values: self._spoil(spec.backend, run(values))
-                return runner
+        monkeypatch.setattr(variant_set, "make_runner", make_runner)
 
-            return make_runner
-
-        monkeypatch.setattr(variant_set, "make_runner_factory", make_factory)
-
-    def _spoil(self, backend: str, values: Any) -> Any:
+    def _spoil(self, backend, values):
         if backend != self.backend:
             return values
         return tuple(np.full_like(value, np.nan) for value in values)
 
 
 @pytest.fixture
-def illness(monkeypatch: pytest.MonkeyPatch) -> Illness:
+def illness(monkeypatch):
     monkeypatch.setattr(ros_graph, "TIMEOUT_S", 120.0)
     # The finest cover, however fast: every stage can be entered.
     monkeypatch.setattr(network, "TOLERANCE", 1e9)
     return Illness(monkeypatch)
 
 
-def start(ros: Ros, **values: Any) -> Bench:
+def start(ros, **values):
     bench = Bench(
         ros,
         **{
@@ -74,15 +67,13 @@ def start(ros: Ros, **values: Any) -> Bench:
     return bench
 
 
-def test_a_variant_that_gives_nan_is_withdrawn(ros: Ros, illness: Illness) -> None:
+def test_a_variant_that_gives_nan_is_withdrawn(ros, illness):
     inbox = ros.listen(DiagnosticArray, "/diagnostics")
     bench = start(ros)
-    ran: list[str] = []
-    bench.node._observer = lambda record, work: ran.append(record.variant)
     illness.backend = "onnxruntime"
     for count in (2, 3, 4, 5):
         bench.send(make_image(ros), count)
-    assert ran == [ONNX, ONNX, TORCH, TORCH]
+    assert bench.seen.variants[1:] == [ONNX, ONNX, TORCH, TORCH]
     assert (bench.count(Outcome.FAILED), bench.count(Outcome.MET)) == (2, 3)
     inbox.clear()
     found = diagnostics_of(inbox, "detector: task_status", b"\x01")
@@ -96,24 +87,19 @@ def test_a_variant_that_gives_nan_is_withdrawn(ros: Ros, illness: Illness) -> No
 
 
 @pytest.mark.parametrize("ill", [ONNX, TORCH])
-def test_of_several_variants_of_a_frame_the_ill_one_is_withdrawn(
-    ros: Ros, illness: Illness, ill: str
-) -> None:
+def test_of_several_variants_of_a_frame_the_ill_one_is_withdrawn(ros, illness, ill):
     well = TORCH if ill == ONNX else ONNX
     bench = start(ros, stages=3)
     assert len(bench.node.loaded.stage_names) == 5
     plan = (well, well, ill, well, well)
     bench.node.session.executor.set_selector(PlannedSelector({"detector": plan}))
-    paths: list[tuple[str, ...]] = []
-    bench.node._observer = lambda record, work: paths.append(
-        tuple(stage.variant for stage in record.stages)
-    )
     bench.send(make_image(ros), 2)
     assert bench.count(Outcome.MET) == 2
     illness.backend = "onnxruntime" if ill == ONNX else "torch"
     # In the first one only the outputs are looked at, then every stage; two are counted.
     for count in (3, 4, 5, 6, 7):
         bench.send(make_image(ros), count)
+    paths = [tuple(stage.variant for stage in r.stages) for r, _ in bench.seen.items[1:]]
     assert paths[0] == plan
     assert paths[2] == paths[3] == (well, well)  # that raised in the third stage
     assert paths[4] == paths[5] == (well,) * 5

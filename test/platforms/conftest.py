@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from sysfs_trees import TREES, FakeKernel, write_tree
@@ -10,10 +9,10 @@ Board = Callable[..., FakeKernel]
 
 
 @pytest.fixture
-def board(tmp_path: Path) -> Board:
+def board(tmp_path):
     """Makes the tree of a board and its fake kernel."""
 
-    def make(name: str, **options: object) -> FakeKernel:
+    def make(name, **options):
         root = tmp_path / name
         write_tree(root, TREES[name])
         return FakeKernel(root, **options)  # type: ignore[arg-type]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from sysfs_trees import write_file
 
@@ -12,7 +10,7 @@ from jetson_dnn_rt.platforms.detect import detect
 from jetson_dnn_rt.platforms.platform import FixedPlatform
 
 
-def test_machine_without_clocks(tmp_path: Path) -> None:
+def test_machine_without_clocks(tmp_path):
     with detect(tmp_path, allow_writes=True) as platform:
         assert isinstance(platform, FixedPlatform)
         assert platform.read() == ()
@@ -28,7 +26,7 @@ def test_machine_without_clocks(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_jetson_by_its_release_file_alone(tmp_path: Path) -> None:
+def test_jetson_by_its_release_file_alone(tmp_path):
     write_file(tmp_path, "etc/nv_tegra_release", "# R36 (release)")
     platform = detect(tmp_path)
     assert platform.name == "jetson"
@@ -36,12 +34,12 @@ def test_jetson_by_its_release_file_alone(tmp_path: Path) -> None:
     assert len(platform.notes) == 3
 
 
-def test_other_boards_with_a_device_tree(tmp_path: Path) -> None:
+def test_other_boards_with_a_device_tree(tmp_path):
     write_file(tmp_path, "proc/device-tree/compatible", "raspberrypi,5-model-b\0brcm,bcm2712\0")
     assert detect(tmp_path).name == "fixed"
 
 
-def test_this_machine_can_be_looked_at() -> None:
+def test_this_machine_can_be_looked_at():
     with detect() as platform:
         configuration = platform.read()
         assert len(configuration) == len(platform.space.domains)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
-import stat
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,13 +22,13 @@ MODEST = settings(max_examples=120, deadline=None, suppress_health_check=[Health
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> SystemFiles:
+def files(tmp_path):
     write_tree(tmp_path / "root", TREES["tx2"])
     write_file(tmp_path, "outside/scaling_max_freq", 1)
     return SystemFiles(tmp_path / "root")
 
 
-def is_listed(path: str) -> bool:
+def is_listed(path):
     return any(pattern.fullmatch(path) for pattern in WRITABLE)
 
 
@@ -45,7 +43,7 @@ def is_listed(path: str) -> bool:
         f"etc/../{LISTED}",
     ],
 )
-def test_listed_files_are_written(files: SystemFiles, path: str) -> None:
+def test_listed_files_are_written(files, path):
     files.write(path, 345600)
     assert files.read_int(path) == 345600
 
@@ -68,7 +66,7 @@ def test_listed_files_are_written(files: SystemFiles, path: str) -> None:
         "/etc/passwd",
     ],
 )
-def test_everything_else_is_refused(files: SystemFiles, path: str) -> None:
+def test_everything_else_is_refused(files, path):
     before = read_all(files.root.parent)
     assert not files.is_writable(path)
     with pytest.raises(PlatformError):
@@ -76,34 +74,30 @@ def test_everything_else_is_refused(files: SystemFiles, path: str) -> None:
     assert read_all(files.root.parent) == before
 
 
-@pytest.mark.parametrize("absolute", [False, True])
-def test_link_that_leads_out_is_refused(files: SystemFiles, absolute: bool) -> None:
+@pytest.mark.parametrize("kind", ["relative", "absolute", "inside", "folder", "circle"])
+def test_a_link_to_another_file_is_refused(files, kind):
     place = files.root / LISTED
     target = files.root.parent / "outside/scaling_max_freq"
-    place.unlink()
-    place.symlink_to(target if absolute else os.path.relpath(target, place.parent))
-    with pytest.raises(PlatformError, match="allow-list"):
+    if kind == "folder":
+        shutil.rmtree(place.parent)
+        place.parent.symlink_to(target.parent)
+    else:
+        place.unlink()
+        place.symlink_to(
+            {
+                "relative": os.path.relpath(target, place.parent),
+                "absolute": target,
+                "inside": files.root / "etc/nvpmodel.conf",
+                "circle": place.name,
+            }[kind]
+        )
+    assert not files.is_writable(LISTED)
+    with pytest.raises(PlatformError, match="cannot be reached" if kind == "circle" else "allow-"):
         files.write(LISTED, 5)
     assert target.read_text() == "1\n"
 
 
-def test_link_to_another_file_inside_is_refused(files: SystemFiles) -> None:
-    place = files.root / LISTED
-    place.unlink()
-    place.symlink_to(files.root / "etc/nvpmodel.conf")
-    with pytest.raises(PlatformError, match="allow-list"):
-        files.write(LISTED, 5)
-
-
-def test_folder_that_is_a_link_out_is_refused(files: SystemFiles) -> None:
-    policy = (files.root / LISTED).parent
-    shutil.rmtree(policy)
-    policy.symlink_to(files.root.parent / "outside")
-    with pytest.raises(PlatformError, match="allow-list"):
-        files.write(LISTED, 5)
-
-
-def test_link_put_in_place_at_the_last_moment_is_not_followed(files: SystemFiles) -> None:
+def test_link_put_in_place_at_the_last_moment_is_not_followed(files):
     target = files.root.parent / "outside/scaling_max_freq"
     place = files.check(LISTED)
     place.unlink()
@@ -113,35 +107,28 @@ def test_link_put_in_place_at_the_last_moment_is_not_followed(files: SystemFiles
     assert target.read_text() == "1\n"
 
 
-def test_circle_of_links(files: SystemFiles) -> None:
-    place = files.root / LISTED
-    place.unlink()
-    place.symlink_to(place.name)
-    assert not files.is_writable(LISTED)
-    with pytest.raises(PlatformError):
-        files.write(LISTED, 5)
-
-
 @pytest.mark.parametrize("value", [-1, 10**15])
-def test_values_that_no_clock_has(files: SystemFiles, value: int) -> None:
+def test_values_that_no_clock_has(files, value):
     with pytest.raises(PlatformError, match="is not a value"):
         files.write(LISTED, value)
 
 
-def test_root_that_is_a_link(tmp_path: Path) -> None:
+def test_root_that_is_a_link(tmp_path):
     write_tree(tmp_path / "board", TREES["tx2"])
     (tmp_path / "link").symlink_to("board")
     SystemFiles(tmp_path / "link").write(LISTED, 345600)
     assert (tmp_path / "board" / LISTED).read_text() == "345600"
 
 
-def test_shorter_text_leaves_nothing_of_the_longer(files: SystemFiles) -> None:
+def test_shorter_text_leaves_nothing_of_the_longer(files):
+    mode = (files.root / LISTED).stat().st_mode
     files.write(LISTED, 1_000_000)
     files.write(LISTED, 7)
     assert (files.root / LISTED).read_text() == "7"
+    assert (files.root / LISTED).stat().st_mode == mode
 
 
-def test_files_that_cannot_be_read(files: SystemFiles) -> None:
+def test_files_that_cannot_be_read(files):
     assert files.read("no/such/file") is None
     assert files.read(CPUS) is None
     assert files.read_int("proc/device-tree/model") is None
@@ -155,14 +142,14 @@ def test_files_that_cannot_be_read(files: SystemFiles) -> None:
         assert len(str(caught.value).encode()) < 1000
 
 
-def test_numbers_in_paths_are_sorted_by_value(tmp_path: Path) -> None:
+def test_numbers_in_paths_are_sorted_by_value(tmp_path):
     for number in (10, 9, 0):
         write_file(tmp_path, f"cpu{number}/online", 1)
     assert SystemFiles(tmp_path).glob("cpu*") == ["cpu0", "cpu9", "cpu10"]
 
 
 @pytest.fixture(scope="module")
-def shared_root() -> Iterator[Path]:
+def shared_root():
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "root"
         write_tree(root, TREES["tx2"])
@@ -196,37 +183,32 @@ PREFIXES = ("", f"{CPUS}/cpufreq", f"{CPUS}/cpu1", EMC, "sys/class/devfreq", "..
     words=st.lists(st.sampled_from(WORDS), max_size=5),
     value=st.integers(-5, 10**16),
 )
-def test_no_path_writes_outside_the_list(
-    shared_root: Path, prefix: str, words: list[str], value: int
-) -> None:
+def test_no_path_writes_outside_the_list(shared_root, prefix, words, value):
     files = SystemFiles(shared_root)
     path = "/".join([prefix, *words] if prefix else words)
     before = read_all(shared_root.parent)
+    refused = False
     try:
         files.write(path, value)
-        refused = False
     except PlatformError:
         refused = True
     after = read_all(shared_root.parent)
     changed = [path for path in before if after[path] != before[path]]
     assert set(after) == set(before)
-    assert not (refused and changed)
-    assert len(changed) <= 1
+    assert len(changed) <= (not refused)
     for each in changed:
         assert each.startswith("root/")
         assert is_listed(each.removeprefix("root/"))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     name=st.sampled_from(sorted(TREES)),
-    shares=st.lists(st.floats(0, 1), min_size=1, max_size=6),
+    shares=st.lists(st.floats(0, 1), min_size=2, max_size=6),
     refuse=st.sampled_from(["", "online", "min_freq", "max_freq", "rate", "policy", "devfreq"]),
     step=st.sampled_from([1, 1000, 30_000]),
 )
-def test_no_platform_writes_outside_the_list_and_all_comes_back(
-    name: str, shares: list[float], refuse: str, step: int
-) -> None:
+def test_no_platform_writes_outside_the_list_and_all_comes_back(name, shares, refuse, step):
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "root"
         write_tree(root, TREES[name])
@@ -247,13 +229,4 @@ def test_no_platform_writes_outside_the_list_and_all_comes_back(
         # Where the hardware runs within the limits is not written by us.
         changed = {path for path in changed if not path.endswith("cur_freq")}
         assert all(is_listed(path) for path, _ in files.writes)
-        if step == 1:
-            assert changed == set()
-        else:
-            assert all(is_listed(path) for path in changed)
-
-
-def test_hidden_files_keep_their_rights(files: SystemFiles) -> None:
-    mode = stat.S_IMODE((files.root / LISTED).stat().st_mode)
-    files.write(LISTED, 345600)
-    assert stat.S_IMODE((files.root / LISTED).stat().st_mode) == mode
+        assert all(step > 1 and is_listed(path) for path in changed)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,11 +27,11 @@ GUARDIAN = "jetson_dnn_rt.platforms.guardian"
 
 
 @pytest.fixture
-def board(tmp_path: Path) -> Board:
+def board(tmp_path):
     return Board(tmp_path)
 
 
-def wait(condition: Callable[[], bool]) -> None:
+def wait(condition):
     """Wait for another process, or the thread that watches it."""
     end_s = time.monotonic() + TIMEOUT_S
     while not condition():
@@ -39,14 +39,14 @@ def wait(condition: Callable[[], bool]) -> None:
         time.sleep(0.002)
 
 
-def test_ends_at_random_moments(tmp_path: Path) -> None:
+def test_ends_at_random_moments(tmp_path):
     """EDGES 6: SIGTERM, SIGINT and SIGKILL in equal parts; CLOCK_ENDINGS=200 for the long form."""
     count = int(os.environ.get("CLOCK_ENDINGS", "9"))
     bad = [str(end) for end in end_many(count, seed=1, node_share=0.0) if not end.is_good]
     assert bad == []
 
 
-def test_there_is_one_from_before_the_first_write_to_the_end(board: Board) -> None:
+def test_there_is_one_from_before_the_first_write_to_the_end(board):
     """EDGES 6: and none where nobody is going to write."""
     with detect(board.root) as platform:
         assert board.find_processes(GUARDIAN) == []
@@ -60,30 +60,25 @@ def test_there_is_one_from_before_the_first_write_to_the_end(board: Board) -> No
         platform.apply(1)
     assert board.is_restored
     assert board.find_processes(GUARDIAN) == []
+    wait(lambda: guardian.NAME not in {thread.name for thread in threading.enumerate()})
 
 
-def test_polite_signals_do_not_end_it(board: Board) -> None:
+def test_polite_signals_do_not_end_it(board):
     """EDGES 6: they are for the process that it guards, whose group and terminal it left."""
     with detect(board.root, allow_writes=True) as platform:
         platform.apply(0)
         number = board.find_guardian()
         assert os.getsid(number) == number
+        status = Path(f"/proc/{number}/status").read_text()
+        ignored = int(re.search(r"SigIgn:\s*(\w+)", status)[1], 16)
         for polite in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
             os.kill(number, polite)
-        ignored = next(
-            int(line.split()[1], 16)
-            for line in Path(f"/proc/{number}/status").read_text().splitlines()
-            if line.startswith("SigIgn:")
-        )
-        assert all(
-            ignored >> (polite - 1) & 1
-            for polite in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-        )
+            assert ignored >> (polite - 1) & 1
         assert board.find_guardian() == number
     assert board.is_restored
 
 
-def test_one_that_is_killed_is_replaced_and_said(board: Board, caplog) -> None:
+def test_one_that_is_killed_is_replaced_and_said(board, caplog):
     """EDGES 6: the process that sets the clocks notices, and is guarded again."""
     with caplog.at_level(logging.ERROR), detect(board.root, allow_writes=True) as platform:
         platform.apply(0)
@@ -102,7 +97,7 @@ def test_one_that_is_killed_is_replaced_and_said(board: Board, caplog) -> None:
     wait(lambda: board.find_processes(GUARDIAN) == [])
 
 
-def test_one_that_is_killed_again_and_again_leaves_the_clocks_restored(board: Board) -> None:
+def test_one_that_is_killed_again_and_again_leaves_the_clocks_restored(board):
     """EDGES 6: without a guardian no clock stays changed, and nobody changes one."""
     platform = detect(board.root, allow_writes=True)
     platform.apply(0)
@@ -134,9 +129,7 @@ def test_one_that_is_killed_again_and_again_leaves_the_clocks_restored(board: Bo
         ("hangs", r"was not ready in 0.2 s \(code -9\)"),
     ],
 )
-def test_without_one_no_clock_is_set(
-    board: Board, monkeypatch, tmp_path: Path, caplog, interpreter: str, reason: str
-) -> None:
+def test_without_one_no_clock_is_set(board, monkeypatch, tmp_path, caplog, interpreter, reason):
     """EDGES 6: it fails to the safe side, and says so once."""
     if interpreter == "hangs":
         interpreter = os.fspath(tmp_path / "hangs")
@@ -156,79 +149,60 @@ def test_without_one_no_clock_is_set(
         assert platform.writable
 
 
-def test_what_the_process_cannot_give_back_the_guardian_tries_too(board: Board) -> None:
+def test_what_the_process_cannot_give_back_the_guardian_tries_too(board):
     """EDGES 6: a state file that is left is restored by whoever comes first."""
     files = FakeKernel(board.root)
     platform = detect(files=files, allow_writes=True)
     platform.apply(0)
     files.refuse = "scaling_max_freq"
-    with pytest.raises(PlatformError, match="were not given back"):
+    with pytest.raises(PlatformError, match="were not restored"):
         platform.close()
     assert board.is_restored
     assert not (board.root / "run/jetson_dnn_rt/clocks.json").exists()
 
 
-def test_it_imports_nothing_heavy() -> None:
-    code = f"import {GUARDIAN}, sys; print('numpy' in sys.modules, 'torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "False False\n"
+def test_it_imports_nothing_heavy():
+    code = f"import {GUARDIAN}, sys; sys.exit('numpy' in sys.modules or 'torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_a_kernel_that_cannot_tell_the_end_of_a_process() -> None:
+def test_a_kernel_that_cannot_tell_the_end_of_a_process():
     """EDGES 6: before Linux 5.3, with the pipe held by another process: it looks by itself."""
     code = (
         "import os, sys\n"
         "def refuse(pid): raise OSError('no such call')\n"
         "os.pidfd_open = refuse\n"
         f"from {GUARDIAN} import _wait_for_end\n"
+        "parent = os.getppid()\n"  # before this process may kill it
         "print('waits', flush=True)\n"
-        "_wait_for_end(os.getppid())\n"
+        "_wait_for_end(parent)\n"
         "print('seen', flush=True)\n"
     )
     parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {code!r}])"
-    process = subprocess.Popen(
-        [sys.executable, "-c", parent],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=child_environment(),
-    )
-    with process:
-        assert process.stdout is not None
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    command = [sys.executable, "-c", parent]
+    with subprocess.Popen(command, env=child_environment(), **pipes) as process:
         assert process.stdout.readline() == "waits\n"
         process.kill()
         # This process holds the pipe's other end.
         assert process.stdout.read() == "seen\n"
 
 
-def test_a_parent_that_ended_before_it_was_ready(board: Board) -> None:
+def test_a_parent_that_ended_before_it_was_ready(board):
     """EDGES 6: it takes nobody else for its parent."""
     with detect(board.root, allow_writes=True) as platform:
         lock = platform._state.lock
-        command = python_command(
-            GUARDIAN,
-            str(board.root),
-            str(board.root / "run/jetson_dnn_rt"),
-            str(os.dup(lock)),
-            "1",
-        )
-        read_end, write_end = os.pipe()
-        done = subprocess.run(
-            command,
+        lock, (read_end, write_end) = os.dup(lock), os.pipe()
+        root = str(board.root)
+        subprocess.run(
+            python_command(GUARDIAN, root, f"{root}/run/jetson_dnn_rt", str(lock), "1"),
             cwd=CHILD_FOLDER,
             env=child_environment(),
             stdin=read_end,
             capture_output=True,
-            pass_fds=(int(command[-2]),),
+            pass_fds=(lock,),
             timeout=TIMEOUT_S,
-            check=False,
+            check=True,
         )
-        for descriptor in (read_end, write_end, int(command[-2])):
+        for descriptor in (read_end, write_end, lock):
             os.close(descriptor)
-    assert done.returncode == 0
-
-
-def test_a_closed_platform_leaves_no_thread(board: Board) -> None:
-    with detect(board.root, allow_writes=True):
-        assert guardian.NAME in {thread.name for thread in threading.enumerate()}
-    wait(lambda: guardian.NAME not in {thread.name for thread in threading.enumerate()})

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 
 import pytest
 from sysfs_trees import CPUS, EMC, TREES, read_all, write_file
 
 from jetson_dnn_rt.errors import PlatformError
-from jetson_dnn_rt.platforms.boards import tx2_space, xavier_space
+from jetson_dnn_rt.platforms.boards import agx_orin_space, tx2_space, xavier_space
 from jetson_dnn_rt.platforms.clocks import ClockOption
 from jetson_dnn_rt.platforms.detect import detect
 from jetson_dnn_rt.platforms.jetson import JetsonPlatform
@@ -18,7 +17,7 @@ BOARDS = sorted(TREES)
 GPU_TX2 = "sys/devices/17000000.gp10b/devfreq/17000000.gp10b"
 
 
-def open_board(board, name, **options) -> JetsonPlatform:
+def open_board(board, name, **options):
     files = board(name, **options)
     platform = detect(files.root, allow_writes=True, files=files)
     assert isinstance(platform, JetsonPlatform)
@@ -36,24 +35,19 @@ def test_boards_are_found(board, name):
     assert platform.notes == ()
 
 
-def test_space_of_the_tx2_is_the_papers(board):
-    assert detect(files=board("tx2")).space == tx2_space()
-
-
-def test_space_of_the_xavier_is_the_papers_with_its_memory(board):
-    space = detect(files=board("agx-xavier")).space
-    assert space.domains[:2] == xavier_space(masks=False).domains
-    assert space.names == ("cpu", "gpu", "emc")
-    assert len(space) == 3_248 * 6
-
-
-def test_spaces_of_the_orins(board):
-    assert len(detect(files=board("agx-orin")).space) == 29 * 12 * 11 * 4
-    assert len(detect(files=board("orin-nano")).space) == 20 * 6 * 5 * 3
+def test_spaces_are_those_of_the_papers(board):
+    spaces = {name: detect(files=board(name)).space for name in BOARDS}
+    assert spaces["tx2"] == tx2_space()
+    xavier = spaces["agx-xavier"]  # with its memory
+    assert xavier.domains[:2] == xavier_space(masks=False).domains
+    assert xavier.names == ("cpu", "gpu", "emc")
+    assert len(xavier) == 3_248 * 6
+    assert spaces["agx-orin"] == agx_orin_space()
+    assert len(spaces["orin-nano"]) == 20 * 6 * 5 * 3
 
 
 @pytest.mark.parametrize("name", BOARDS)
-@pytest.mark.parametrize("share", [0.0, 0.3, 0.5, 0.77, 1.0])
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.77, 1.0])
 def test_what_is_set_is_read_back(board, name, share):
     with open_board(board, name) as platform:
         index = round(share * platform.space.fastest)
@@ -84,7 +78,7 @@ def test_original_clocks_come_back(board, name):
         platform.apply(0)
 
 
-def settings(tree: dict[str, str]) -> dict[str, str]:
+def settings(tree):
     """What may be set: where the hardware runs within its limits is its own business."""
     return {
         path: text
@@ -99,25 +93,20 @@ def test_order_of_writes(board):
     slow = platform.space.index(
         (ClockOption(345_600_000, 4), ClockOption(345_600_000, 2), *at(140_250_000, 204_000_000))
     )
+    policy = f"{CPUS}/cpufreq/policy0/scaling_"
     platform.apply(slow)
     files.writes.clear()
-    fast = platform.space.fastest
-    platform.apply(fast)
-    gpu = [write for write in files.writes if write[0].startswith(GPU_TX2)]
-    assert gpu == [(f"{GPU_TX2}/max_freq", 1_300_500_000), (f"{GPU_TX2}/min_freq", 1_300_500_000)]
-    policy = f"{CPUS}/cpufreq/policy0"
-    cpu = [write for write in files.writes if write[0].startswith(policy)]
-    assert cpu == [
-        (f"{policy}/scaling_max_freq", 2_035_200),
-        (f"{policy}/scaling_min_freq", 2_035_200),
-    ]
+    platform.apply(platform.space.fastest)
+    for place, value in ((f"{GPU_TX2}/", 1_300_500_000), (policy, 2_035_200)):
+        written = [write for write in files.writes if write[0].startswith(place)]
+        assert written == [(f"{place}max_freq", value), (f"{place}min_freq", value)]
     files.writes.clear()
     platform.apply(slow)
     gpu = [write for write in files.writes if write[0].startswith(GPU_TX2)]
     assert gpu == [(f"{GPU_TX2}/min_freq", 140_250_000), (f"{GPU_TX2}/max_freq", 140_250_000)]
 
 
-def at(gpu_hz: int, emc_hz: int) -> tuple[ClockOption, ClockOption]:
+def at(gpu_hz, emc_hz):
     return ClockOption(gpu_hz), ClockOption(emc_hz)
 
 
@@ -129,11 +118,7 @@ def test_only_what_changes_is_written(board):
     assert platform._files.writes == []
     platform.apply(platform.space.fastest - 1)
     assert platform._files.writes == [(f"{EMC}/rate", 1_331_200_000)]
-
-
-def test_what_another_program_changed_is_set_again(board):
-    platform = open_board(board, "tx2")
-    platform.apply(platform.space.fastest)
+    # And what another program changed.
     write_file(platform._files.root, f"{GPU_TX2}/max_freq", 140_250_000)
     write_file(platform._files.root, f"{GPU_TX2}/min_freq", 140_250_000)
     assert platform.apply(platform.space.fastest) == platform.space[platform.space.fastest]
@@ -179,18 +164,14 @@ def test_cores_go_off_after_and_on_before_their_clock(board):
 def test_kernels_that_round(board, name, step, up):
     """What is returned is what the kernel made of it, and it is not far."""
 
-    def round_value(value: int) -> int:
+    def round_value(value):
         # 2^31 splits kHz of cores from Hz of the rest well enough: 1,000 kHz are 1 MHz.
         unit = step if value < 10_000_000 else step * 1000
         return -(-value // unit) * unit if up else value // unit * unit
 
     with open_board(board, name, round_value=round_value) as platform:
-        for index in (
-            0,
-            len(platform.space) // 2,
-            platform.space.fastest,
-            len(platform.space) // 3,
-        ):
+        count = len(platform.space)
+        for index in (0, count // 2, count - 1, count // 3):
             got = platform.apply(index)
             for option, wanted in zip(got, platform.space[index], strict=True):
                 assert option.cores == wanted.cores
@@ -220,14 +201,11 @@ def test_restore_tries_everything_and_says_what_failed(board):
     with_all_cores = (ClockOption(115_200_000, 8), *platform.space[0][1:])
     platform.apply(platform.space.index(with_all_cores))
     platform._files.refuse = r"policy2/scaling_max_freq"
-    with pytest.raises(PlatformError, match=r"not given back.*policy2/scaling_max_freq"):
+    with pytest.raises(PlatformError, match=r"not restored.*policy2/scaling_max_freq"):
         platform.restore()
     after = settings(read_all(platform._files.root))
     wrong = {path for path in before if after[path] != before[path]}
-    assert wrong == {
-        f"{CPUS}/cpufreq/policy2/scaling_max_freq",
-        f"{CPUS}/cpufreq/policy2/scaling_min_freq",
-    }
+    assert wrong == {f"{CPUS}/cpufreq/policy2/scaling_{end}_freq" for end in ("min", "max")}
     platform._files.refuse = ""
     platform.close()
     assert settings(read_all(platform._files.root)) == before
@@ -249,9 +227,8 @@ def test_power_mode_of_the_start_is_the_limit(board):
         write_file(files.root, f"{CPUS}/cpufreq/policy{first}/scaling_max_freq", 1_200_000)
     for cpu in (4, 5, 6, 7):
         files.write(f"{CPUS}/cpu{cpu}/online", 0)
-    write_file(
-        files.root, "sys/devices/17000000.gv11b/devfreq/17000000.gv11b/max_freq", 670_000_000
-    )
+    gpu = "sys/devices/17000000.gv11b/devfreq/17000000.gv11b"
+    write_file(files.root, f"{gpu}/max_freq", 670_000_000)
     write_file(files.root, "sys/kernel/nvpmodel_emc_cap/emc_iso_cap", 1_331_200_000)
     files.writes.clear()
     with detect(files=files, allow_writes=True) as platform:
@@ -279,8 +256,7 @@ def test_modes_come_from_the_board(board):
     with pytest.raises(ValueError, match=r"'MAXQ' .* is not one of: MAXN, MODE_15W"):
         xavier.mode_index("MAXQ")
 
-
-def test_modes_as_delivered_where_the_board_has_no_file(board):
+    # As delivered where the board has no file.
     orin = detect(files=board("agx-orin"))
     assert orin.active_mode == ""
     assert orin.space.describe(orin.mode_index("50W")) == (
@@ -304,23 +280,19 @@ def test_power_of_the_whole_board(board, name, total):
     assert set(power.rails) == labels
 
 
-def test_channel_that_is_off(board):
+def test_channel_that_is_off_or_missing(board):
     files = board("agx-xavier")
     (files.root / "sys/class/hwmon/hwmon4/curr1_input").unlink()
     power = detect(files=files).power()
     assert "CV" not in power.rails
     assert power.total_w is None
     assert power.rails["GPU"] == pytest.approx(19.048 * 0.080)
-
-
-def test_rail_that_the_total_needs_is_missing(board):
     files = board("orin-nano")
     write_file(files.root, "sys/class/hwmon/hwmon3/in1_label", "VDD_OTHER")
     platform = detect(files=files)
     assert platform.power().total_w is None
-    assert platform.notes == (
-        "power: no total without VDD_IN (rails: VDD_OTHER, VDD_CPU_GPU_CV, VDD_SOC)",
-    )
+    rails = "VDD_OTHER, VDD_CPU_GPU_CV, VDD_SOC"
+    assert platform.notes == (f"power: no total without VDD_IN (rails: {rails})",)
 
 
 def test_without_debug_files_the_memory_is_left_alone(board):
@@ -347,10 +319,8 @@ def test_unknown_board_has_the_ends_of_its_memory(board):
     (files.root / "proc/device-tree/model").write_text("NVIDIA Jetson Next\0")
     platform = detect(files=files)
     assert platform.board.name == "jetson"
-    assert [option.frequency_hz for option in platform.space.domains[2].options] == [
-        204_000_000,
-        2_133_000_000,
-    ]
+    rates = [option.frequency_hz for option in platform.space.domains[2].options]
+    assert rates == [204_000_000, 2_133_000_000]
 
 
 def test_reading_changes_nothing(board, caplog):
@@ -370,21 +340,17 @@ def test_reading_changes_nothing(board, caplog):
     assert caplog.records == []
 
 
-def test_clocks_that_cannot_be_read(board):
-    platform = detect(files=board("tx2"))
-    write_file(platform._files.root, f"{GPU_TX2}/cur_freq", "<unknown>")
-    with pytest.raises(PlatformError, match="cur_freq"):
-        platform.read()
-
-
-def test_out_of_the_space(board):
+def test_clocks_that_cannot_be_read_or_are_none(board):
     with open_board(board, "tx2") as platform:
         with pytest.raises(IndexError):
             platform.apply(len(platform.space))
         assert platform._files.writes == []
+        write_file(platform._files.root, f"{GPU_TX2}/cur_freq", "<unknown>")
+        with pytest.raises(PlatformError, match="cur_freq"):
+            platform.read()
 
 
-def test_folder_for_the_state(board, tmp_path: Path):
+def test_folder_for_the_state(board, tmp_path):
     files = board("tx2")
     with detect(files=files, allow_writes=True, state_dir=tmp_path / "a" / "b") as platform:
         platform.apply(0)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from sysfs_trees import BOOT_ID, CPUS, FakeKernel, write_file, write_policy
 
@@ -15,16 +13,14 @@ from jetson_dnn_rt.platforms.power import RaplMeter, SumMeter
 RAPL = "sys/class/powercap"
 
 
-def write_zone(
-    root: Path, zone: str, name: str, value: int, largest: int = 262_143_328_850
-) -> None:
+def write_zone(root, zone, name, value, largest=262_143_328_850):
     write_file(root, f"{RAPL}/{zone}/name", name)
     write_file(root, f"{RAPL}/{zone}/energy_uj", value)
     write_file(root, f"{RAPL}/{zone}/max_energy_range_uj", largest)
 
 
 @pytest.fixture
-def pc(tmp_path: Path) -> Path:
+def pc(tmp_path):
     """Eight alike cores, each with its own policy, and the counters of one package."""
     write_file(tmp_path, "proc/sys/kernel/random/boot_id", BOOT_ID)
     write_file(tmp_path, "proc/cpuinfo", "processor : 0\nmodel name\t: Some Processor @ 3 GHz")
@@ -39,9 +35,12 @@ def pc(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_pc(pc: Path) -> None:
+def test_pc(pc):
     files = FakeKernel(pc)
     with detect(files=files, allow_writes=True) as platform:
+        write_zone(pc, "intel-rapl:0", "package-0", 3_001_000)
+        assert platform.energy_j() == pytest.approx(3.0)
+        assert platform.power().total_w > 0
         assert platform.name == "linux"
         assert platform.title == "Some Processor @ 3 GHz"
         assert platform.space.names == ("cpu",)
@@ -54,7 +53,7 @@ def test_pc(pc: Path) -> None:
     assert SystemFiles(pc).read_int(f"{CPUS}/cpufreq/policy7/scaling_min_freq") == 800_000
 
 
-def test_driver_without_a_table(pc: Path) -> None:
+def test_driver_without_a_table(pc):
     """intel_pstate says the ends only."""
     for cpu in range(8):
         folder = pc / CPUS / f"cpufreq/policy{cpu}"
@@ -66,7 +65,7 @@ def test_driver_without_a_table(pc: Path) -> None:
     assert mhz == [800, 1400, 1900, 2500, 3000, 3600, 4100, 4700]
 
 
-def test_two_kinds_of_cores(pc: Path) -> None:
+def test_several_kinds_of_cores(pc):
     for cpu in (4, 5, 6, 7):
         folder = pc / CPUS / f"cpufreq/policy{cpu}"
         (folder / "scaling_available_frequencies").write_text("800000 1600000 2400000\n")
@@ -76,16 +75,12 @@ def test_two_kinds_of_cores(pc: Path) -> None:
     assert platform.space.names == ("little", "big")
     assert platform.space.describe(platform.space.fastest) == "little 2400 MHz, big 3200 MHz"
     assert platform.read() == (ClockOption(2_400_000_000), ClockOption(3_200_000_000))
-
-
-def test_three_kinds_of_cores(pc: Path) -> None:
-    for cpu, least in ((2, 700_000), (3, 600_000)):
-        table = pc / CPUS / f"cpufreq/policy{cpu}/scaling_available_frequencies"
-        table.write_text(f"{least} 800000\n")
+    table = pc / CPUS / "cpufreq/policy3/scaling_available_frequencies"
+    table.write_text("600000 800000\n")
     assert detect(pc).space.names == ("cpu0", "cpu1", "cpu2")
 
 
-def test_cores_without_clocks(tmp_path: Path) -> None:
+def test_cores_without_clocks(tmp_path):
     write_file(tmp_path, f"{CPUS}/cpufreq/policy0/affected_cpus", 0)
     write_file(tmp_path, f"{CPUS}/cpufreq/policy0/scaling_available_frequencies", "<unknown>")
     platform = detect(tmp_path)
@@ -97,11 +92,11 @@ def test_cores_without_clocks(tmp_path: Path) -> None:
 class Now:
     ns = 0
 
-    def __call__(self) -> int:
+    def __call__(self):
         return self.ns
 
 
-def test_power_is_the_mean_since_the_last_look(pc: Path) -> None:
+def test_power_is_the_mean_since_the_last_look(pc):
     now = Now()
     meter = RaplMeter(SystemFiles(pc), now)
     assert meter.power().total_w is None
@@ -123,7 +118,7 @@ def test_power_is_the_mean_since_the_last_look(pc: Path) -> None:
     assert meter.power().total_w == 0.0
 
 
-def test_counter_starts_again_at_zero(pc: Path) -> None:
+def test_counter_starts_again_at_zero(pc):
     largest = 65_000_000
     write_zone(pc, "intel-rapl:0", "package-0", 60_000_000, largest)
     now = Now()
@@ -139,7 +134,7 @@ def test_counter_starts_again_at_zero(pc: Path) -> None:
     assert meter.energy_j() == pytest.approx(total)
 
 
-def test_counter_that_cannot_be_read_for_once(pc: Path) -> None:
+def test_counter_that_cannot_be_read_for_once(pc):
     meter = RaplMeter(SystemFiles(pc), Now())
     write_file(pc, f"{RAPL}/intel-rapl:0/energy_uj", "")
     assert meter.energy_j() == 0.0
@@ -147,7 +142,7 @@ def test_counter_that_cannot_be_read_for_once(pc: Path) -> None:
     assert meter.energy_j() == pytest.approx(2.0)
 
 
-def test_counters_that_are_roots(pc: Path) -> None:
+def test_counters_that_are_roots(pc):
     for zone in (pc / RAPL).iterdir():
         (zone / "energy_uj").unlink()
     platform = detect(pc)
@@ -157,14 +152,7 @@ def test_counters_that_are_roots(pc: Path) -> None:
     assert "root only" in platform.notes[0]
 
 
-def test_energy_and_power_of_the_platform(pc: Path) -> None:
-    platform = detect(pc)
-    write_zone(pc, "intel-rapl:0", "package-0", 3_001_000)
-    assert platform.energy_j() == pytest.approx(3.0)
-    assert platform.power().total_w > 0
-
-
-def test_counters_alone_are_a_platform(tmp_path: Path) -> None:
+def test_counters_alone_are_a_platform(tmp_path):
     write_zone(tmp_path, "intel-rapl:0", "package-0", 0)
     platform = detect(tmp_path)
     assert platform.name == "linux"
@@ -172,7 +160,7 @@ def test_counters_alone_are_a_platform(tmp_path: Path) -> None:
     assert len(platform.space) == 1
 
 
-def test_sum_of_meters(pc: Path) -> None:
+def test_sum_of_meters(pc):
     one, other = (RaplMeter(SystemFiles(pc), Now()) for _ in range(2))
     both = SumMeter([one, other])
     write_zone(pc, "intel-rapl:0", "package-0", 1_001_000)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -11,12 +10,12 @@ from jetson_dnn_rt import __version__
 from jetson_dnn_rt.platforms.machine import describe_cpu, describe_gpu, describe_machine
 
 
-def write(root: Path, name: str, text: str) -> None:
+def write(root, name, text):
     (root / "proc" / name).parent.mkdir(parents=True, exist_ok=True)
     (root / "proc" / name).write_text(text)
 
 
-def test_machine_is_described(tmp_path: Path) -> None:
+def test_machine_is_described(tmp_path):
     write(tmp_path, "cpuinfo", "processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\n")
     write(tmp_path, "meminfo", "MemTotal:       16384000 kB\n")
     machine = describe_machine(tmp_path)
@@ -26,7 +25,7 @@ def test_machine_is_described(tmp_path: Path) -> None:
     assert json.loads(json.dumps(machine)) == machine
 
 
-def test_cpu_of_a_pc_and_of_a_board(tmp_path: Path) -> None:
+def test_cpu_of_a_pc_and_of_a_board(tmp_path):
     write(tmp_path, "cpuinfo", "processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\n\nflags : a b\n")
     assert describe_cpu(tmp_path) == "Some CPU @ 2 GHz"
     write(tmp_path, "cpuinfo", "processor\t: 0\nCPU implementer\t: 0x41\n")
@@ -36,7 +35,7 @@ def test_cpu_of_a_pc_and_of_a_board(tmp_path: Path) -> None:
 
 
 @pytest.mark.gpu
-def test_gpu_is_the_one_that_torch_sees() -> None:
+def test_gpu_is_the_one_that_torch_sees():
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")

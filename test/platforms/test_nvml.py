@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -25,7 +23,7 @@ class FakeNvml(ModuleType):
     class NVMLError(Exception):
         pass
 
-    def __init__(self, *lacks: str, devices: int = 1, driver: bool = True) -> None:
+    def __init__(self, *lacks, devices=1, driver=True):
         super().__init__("pynvml")
         self.energy_mj = 1_000_000
         self._devices = devices
@@ -41,24 +39,24 @@ class FakeNvml(ModuleType):
         ):
             setattr(self, name, self._refuse if name in lacks else answer)
 
-    def _refuse(self, *_: object) -> Callable[..., object]:
+    def _refuse(self, *_):
         raise self.NVMLError("Not Supported")
 
-    def _graphics(self, handle: object, memory_mhz: int) -> list[int]:
+    def _graphics(self, handle, memory_mhz):
         assert memory_mhz == 3201
         return [1980, 1965, 345]
 
-    def nvmlInit(self) -> None:  # noqa: N802
+    def nvmlInit(self):  # noqa: N802
         if not self._driver:
             raise self.NVMLError("Driver Not Loaded")
 
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> object:  # noqa: N802
+    def nvmlDeviceGetHandleByIndex(self, index):  # noqa: N802
         if index >= self._devices:
             raise self.NVMLError("Invalid Argument")
         return object()
 
 
-def test_gpu_is_read() -> None:
+def test_gpu_is_read():
     nvml = FakeNvml()
     platform = NvmlPlatform(nvml)
     assert (platform.name, platform.title) == ("nvml", "NVIDIA H200")
@@ -70,56 +68,44 @@ def test_gpu_is_read() -> None:
     nvml.energy_mj += 2500
     assert platform.energy_j() == pytest.approx(2.5)
     assert platform.notes == ()
-
-
-def test_nothing_is_set() -> None:
-    platform = NvmlPlatform(FakeNvml())
     assert not platform.writable
     with pytest.raises(PlatformError, match="only read"):
         platform.apply(0)
     platform.close()
 
 
-def test_gpu_that_tells_little() -> None:
-    platform = NvmlPlatform(
-        FakeNvml(
-            "nvmlDeviceGetSupportedMemoryClocks",
-            "nvmlDeviceGetPowerUsage",
-            "nvmlDeviceGetTotalEnergyConsumption",
-        )
-    )
+def test_gpu_that_tells_little():
+    lacks = ("SupportedMemoryClocks", "PowerUsage", "TotalEnergyConsumption")
+    platform = NvmlPlatform(FakeNvml(*(f"nvmlDeviceGet{name}" for name in lacks)))
     assert len(platform.space) == 1
     assert platform.power().total_w is None
     assert platform.energy_j() is None
     assert len(platform.notes) == 1
 
 
-def test_gpu_that_tells_nothing() -> None:
+def test_gpu_that_tells_nothing():
     lacks = ("nvmlDeviceGetSupportedMemoryClocks", "nvmlDeviceGetMaxClockInfo")
-    with pytest.raises(PlatformError, match="does not tell its clocks"):
+    with pytest.raises(PlatformError, match="does not report its clocks"):
         NvmlPlatform(FakeNvml(*lacks))
     platform = NvmlPlatform(FakeNvml("nvmlDeviceGetClockInfo"))
     with pytest.raises(PlatformError, match="cannot read the clocks"):
         platform.read()
-
-
-def test_no_such_gpu() -> None:
     with pytest.raises(PlatformError, match="no GPU 3"):
         NvmlPlatform(FakeNvml(), 3)
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
+def root(tmp_path):
     write_file(tmp_path, "dev/nvidia0", "")
     return tmp_path
 
 
-def test_gpu_alone_is_a_platform(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_alone_is_a_platform(root, monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())
     assert detect(root).name == "nvml"
 
 
-def test_pc_with_a_gpu_meters_both(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pc_with_a_gpu_meters_both(root, monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())
     write_policy(root, [0], [800, 1600])
     platform = detect(root)
@@ -131,9 +117,7 @@ def test_pc_with_a_gpu_meters_both(root: Path, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(
     ("module", "fix"), [(None, "pip install nvidia-ml-py"), (FakeNvml(driver=False), "no driver")]
 )
-def test_what_is_missing_is_said(
-    root: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType | None, fix: str
-) -> None:
+def test_what_is_missing_is_said(root, monkeypatch, module, fix):
     monkeypatch.setitem(sys.modules, "pynvml", module)
     with pytest.raises(PlatformError, match=fix):
         load_nvml()

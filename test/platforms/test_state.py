@@ -9,8 +9,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -43,7 +41,7 @@ sys.stdin.readline()
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
+def root(tmp_path):
     write_tree(tmp_path / "root", TREES["tx2"])
     return tmp_path / "root"
 
@@ -51,7 +49,7 @@ def root(tmp_path: Path) -> Path:
 class Child:
     """A process that has set the slowest clocks and waits for a line."""
 
-    def __init__(self, root: Path, then: str, last: str) -> None:
+    def __init__(self, root, then="", last=""):
         self.process = subprocess.Popen(
             [sys.executable, "-c", CHILD.format(then=then, last=last), os.fspath(root)],
             stdin=subprocess.PIPE,
@@ -59,12 +57,18 @@ class Child:
             stderr=subprocess.PIPE,
             text=True,
         )
-        assert self.process.stdout is not None
         word, _, number = self.process.stdout.readline().partition(" ")
         assert word == "set", self.process.communicate()[1]
         self.guardian = int(number)
 
-    def end(self) -> int:
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *raised):
+        self.process.kill()
+        self.process.communicate()
+
+    def end(self):
         """Go on behind the line, and return the exit code when all is over.
 
         A guardian keeps the pipe of errors open: when that is read to its end, it is gone, too.
@@ -72,12 +76,12 @@ class Child:
         self.errors = self.process.communicate("\n")[1]
         return self.process.returncode
 
-    def kill(self) -> None:
+    def kill(self):
         """SIGKILL to the process alone; its guardian does the rest."""
         self.process.kill()
         self.errors = self.process.communicate()[1]
 
-    def kill_with_guardian(self) -> None:
+    def kill_with_guardian(self):
         """As a service manager does, or the machine's owner."""
         # Else another guardian would take the place of the first.
         self.process.send_signal(signal.SIGSTOP)
@@ -85,47 +89,30 @@ class Child:
         self.kill()
 
 
-@contextmanager
-def start(root: Path, then: str = "", last: str = "") -> Iterator[Child]:
-    child = Child(root, then, last)
-    try:
-        yield child
-    finally:
-        child.process.kill()
-        child.process.communicate()
+def look(root):
+    """All files but the lock."""
+    return {path: text.strip() for path, text in read_all(root).items() if path != LOCK}
 
 
-def own_files(tree: dict[str, str]) -> dict[str, str]:
-    return {path: text.strip() for path, text in tree.items() if path != LOCK}
-
-
-def test_without_a_guardian_the_next_start_gives_back(root: Path, caplog) -> None:
+def test_without_a_guardian_the_next_start_gives_back(root, caplog):
     """EDGES 6: the second line."""
-    before = own_files(read_all(root))
-    with start(root) as child:
-        changed = own_files(read_all(root))
-        assert changed[f"{POLICY}/scaling_max_freq"] == "345600"
-        assert changed[f"{CPUS}/cpu2/online"] == "0"
-        assert changed[f"{EMC}/mrq_rate_locked"] == "1"
-        child.kill_with_guardian()
-    # Nobody was there to give anything back.
-    assert own_files(read_all(root)) == changed
+    before = look(root)
+    for _ in range(2):  # killed twice, the first clocks come back
+        with Child(root) as child:
+            changed = look(root)
+            assert changed[f"{POLICY}/scaling_max_freq"] == "345600"
+            assert changed[f"{CPUS}/cpu2/online"] == "0"
+            assert changed[f"{EMC}/mrq_rate_locked"] == "1"
+            child.kill_with_guardian()
+        # Nobody was there to give anything back.
+        assert look(root) == changed
     with caplog.at_level(logging.WARNING), detect(root, allow_writes=True) as platform:
         assert platform.writable
-        assert own_files(read_all(root)) == before
+        assert look(root) == before
         # The whole board can be seen again, the cores that had been off too.
         assert len(platform.space) == 11_760
-    assert ["gave back" in record.message for record in caplog.records] == [True]
-    assert own_files(read_all(root)) == before
-
-
-def test_killed_twice_the_first_clocks_come_back(root: Path) -> None:
-    before = own_files(read_all(root))
-    for _ in range(2):
-        with start(root) as child:
-            child.kill_with_guardian()
-    detect(root, allow_writes=True).close()
-    assert own_files(read_all(root)) == before
+    assert ["restored the clocks" in record.message for record in caplog.records] == [True]
+    assert look(root) == before
 
 
 @pytest.mark.parametrize(
@@ -138,13 +125,13 @@ def test_killed_twice_the_first_clocks_come_back(root: Path) -> None:
     ],
     ids=["return", "exception", "exit", "SIGINT"],
 )
-def test_a_process_that_python_ends_gives_back_itself(root: Path, last: str, code: int) -> None:
-    before = own_files(read_all(root))
-    with start(root, "", last) as child:
-        assert own_files(read_all(root)) != before
+def test_a_process_that_python_ends_gives_back_itself(root, last, code):
+    before = look(root)
+    with Child(root, "", last) as child:
+        assert look(root) != before
         assert child.end() == code
-        assert "gave back" not in child.errors
-    assert own_files(read_all(root)) == before
+        assert "restored the clocks" not in child.errors
+    assert look(root) == before
 
 
 @pytest.mark.parametrize(
@@ -164,21 +151,21 @@ def test_a_process_that_python_ends_gives_back_itself(root: Path, last: str, cod
     ],
     ids=["SIGTERM", "SIGHUP", "SIGKILL", "_exit", "segfault", "faulthandler", "exec"],
 )
-def test_the_guardian_gives_back_what_no_process_could(root: Path, last: str, code: int) -> None:
+def test_the_guardian_gives_back_what_no_process_could(root, last, code):
     """EDGES 6: whatever ends the process, the clocks come back without another one."""
-    before = own_files(read_all(root))
-    with start(root, "", last) as child:
-        assert own_files(read_all(root)) != before
+    before = look(root)
+    with Child(root, "", last) as child:
+        assert look(root) != before
         assert child.end() == code
-        assert f"gave back the clocks that process {child.process.pid}" in child.errors
-    assert own_files(read_all(root)) == before
+        assert f"restored the clocks that process {child.process.pid}" in child.errors
+    assert look(root) == before
     with detect(root, allow_writes=True) as platform:
         assert platform.writable
 
 
-def test_a_forked_process_that_lives_on_does_not_hide_the_end(root: Path) -> None:
+def test_a_forked_process_that_lives_on_does_not_hide_the_end(root):
     """EDGES 6: it holds the pipe and the lock, too."""
-    before = own_files(read_all(root))
+    before = look(root)
     then = (
         "child = os.fork()\n"
         "if child == 0:\n"
@@ -186,18 +173,17 @@ def test_a_forked_process_that_lives_on_does_not_hide_the_end(root: Path) -> Non
         "    os.read(0, 1)\n"
         "    os._exit(0)"
     )
-    with start(root, then) as child:
-        assert own_files(read_all(root)) != before
+    with Child(root, then) as child:
+        assert look(root) != before
         child.process.send_signal(signal.SIGKILL)
-        assert child.process.stderr is not None
-        assert "gave back" in child.process.stderr.read()
-        assert own_files(read_all(root)) == before
+        assert "restored the clocks" in child.process.stderr.read()
+        assert look(root) == before
         with detect(root, allow_writes=True) as platform:
             assert platform.writable
             platform.apply(0)
 
 
-def test_a_forked_process_that_lives_on_does_not_hold_the_lock(root: Path) -> None:
+def test_a_forked_process_that_lives_on_does_not_hold_the_lock(root):
     """EDGES 6: a platform that is closed is free, with its guardian gone."""
     platform = detect(root, allow_writes=True)
     child = os.fork()
@@ -216,7 +202,7 @@ def test_a_forked_process_that_lives_on_does_not_hold_the_lock(root: Path) -> No
         os.waitpid(child, 0)
 
 
-def test_forked_process_gives_nothing_back(root: Path) -> None:
+def test_forked_process_gives_nothing_back(root):
     then = (
         "child = os.fork()\n"
         "if child == 0:\n"
@@ -224,28 +210,28 @@ def test_forked_process_gives_nothing_back(root: Path) -> None:
         "    sys.exit(0)\n"
         "os.waitpid(child, 0)"
     )
-    with start(root, then) as child:
-        assert own_files(read_all(root))[f"{POLICY}/scaling_max_freq"] == "345600"
+    with Child(root, then) as child:
+        assert look(root)[f"{POLICY}/scaling_max_freq"] == "345600"
         assert (root / STATE).exists()
         child.end()
     assert (root / POLICY / "scaling_max_freq").read_text() == "2035200"
 
 
-def test_second_process_only_reads(root: Path) -> None:
-    with start(root) as child:
-        changed = own_files(read_all(root))
+def test_second_process_only_reads(root):
+    with Child(root) as child:
+        changed = look(root)
         with detect(root, allow_writes=True) as platform:
             assert not platform.writable
             assert "another process sets the clocks" in platform.reason
             with pytest.raises(PlatformError, match="another process"):
                 platform.apply(0)
-        assert own_files(read_all(root)) == changed
+        assert look(root) == changed
         child.end()
     with detect(root, allow_writes=True) as platform:
         assert platform.writable
 
 
-def test_two_platforms_in_one_process(root: Path) -> None:
+def test_two_platforms_in_one_process(root):
     with detect(root, allow_writes=True) as first:
         assert first.writable
         with detect(root, allow_writes=True) as second:
@@ -255,16 +241,16 @@ def test_two_platforms_in_one_process(root: Path) -> None:
             assert not third.writable
 
 
-def test_clocks_of_an_earlier_boot_stay_where_they_are(root: Path) -> None:
-    with start(root) as child:
+def test_clocks_of_an_earlier_boot_stay_where_they_are(root):
+    with Child(root) as child:
         child.kill_with_guardian()
     write_file(root, "proc/sys/kernel/random/boot_id", "another-boot")
-    now = own_files(read_all(root))
+    now = look(root)
     with detect(root, allow_writes=True) as platform:
-        assert own_files(read_all(root)) == now
+        assert look(root) == now
         platform.apply(platform.space.fastest)
         assert json.loads((root / STATE).read_text())["boot_id"] == "another-boot"
-    assert {**own_files(read_all(root)), STATE: now[STATE]} == now
+    assert {**look(root), STATE: now[STATE]} == now
 
 
 @pytest.mark.parametrize(
@@ -279,11 +265,10 @@ def test_clocks_of_an_earlier_boot_stay_where_they_are(root: Path) -> None:
         '{"version": 1, "boot_id": "B", "values": {"sys/x": true}}',
         '{"version": 1, "boot_id": "B", "values": [1]}',
         "[" * 100_000,
-        " " * ((1 << 20) + 1),
     ],
-    ids=range(10),
+    ids=range(9),
 )
-def test_damaged_state_file(root: Path, text: str, caplog) -> None:
+def test_damaged_state_file(root, text, caplog):
     write_file(root, STATE, text.replace("B", BOOT_ID))
     before = {path: text for path, text in read_all(root).items() if not path.startswith("run/")}
     with caplog.at_level(logging.ERROR), detect(root, allow_writes=True) as platform:
@@ -294,7 +279,7 @@ def test_damaged_state_file(root: Path, text: str, caplog) -> None:
     assert after == before
 
 
-def test_state_file_cannot_make_anything_else_be_written(root: Path, caplog) -> None:
+def test_state_file_cannot_make_anything_else_be_written(root, caplog):
     values = {
         "etc/nvpmodel.conf": 1,
         "../outside": 1,
@@ -305,22 +290,22 @@ def test_state_file_cannot_make_anything_else_be_written(root: Path, caplog) -> 
     write_file(root, "proc/sys/vm/panic_on_oom/online", 0)
     state = {"version": 1, "boot_id": BOOT_ID, "values": values}
     write_file(root, STATE, json.dumps(state))
-    before = read_all(root)
+    before = look(root)
     with caplog.at_level(logging.ERROR), detect(root, allow_writes=True) as platform:
         assert platform.writable
     assert ["allow-list" in record.message for record in caplog.records] == [True]
     del before[STATE]
-    assert own_files(read_all(root)) == own_files(before)
+    assert look(root) == before
     assert (root.parent / "outside").read_text() == "as it was\n"
 
 
-def test_nothing_is_set_before_it_can_be_given_back(root: Path, monkeypatch) -> None:
+def test_nothing_is_set_before_it_can_be_given_back(root, monkeypatch):
     """The state file is there before the first write; without it there is no first write."""
     files = FakeKernel(root)
     seen = []
     store = files._store
 
-    def look(place: Path, text: str) -> None:
+    def look(place, text):
         seen.append((root / STATE).exists())
         store(place, text)
 
@@ -340,22 +325,22 @@ def test_nothing_is_set_before_it_can_be_given_back(root: Path, monkeypatch) -> 
     assert files.writes == []
 
 
-def test_machine_that_does_not_tell_its_boot(root: Path) -> None:
-    (root / "proc/sys/kernel/random/boot_id").unlink()
+@pytest.mark.parametrize(
+    ("path", "text", "reason"),
+    [
+        ("proc/sys/kernel/random/boot_id", "", "boot_id"),
+        ("run/jetson_dnn_rt", "a file where the folder should be", "no place for the state file"),
+    ],
+)
+def test_without_a_boot_or_a_place_for_the_state_it_only_reads(root, path, text, reason):
+    write_file(root, path, text)
     with detect(root, allow_writes=True) as platform:
         assert not platform.writable
-        assert "boot_id" in platform.reason
-
-
-def test_no_place_for_the_state(root: Path) -> None:
-    write_file(root, "run/jetson_dnn_rt", "a file where the folder should be")
-    with detect(root, allow_writes=True) as platform:
-        assert not platform.writable
-        assert "no place for the state file" in platform.reason
+        assert reason in platform.reason
 
 
 @pytest.fixture
-def unprivileged() -> Iterator[Path]:
+def unprivileged():
     """A tree of root's, seen by somebody else: the kernel itself says what may be written."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "root"
@@ -378,7 +363,7 @@ def unprivileged() -> Iterator[Path]:
             root.chmod(0o755)
 
 
-def test_without_rights_it_only_reads_and_says_so_once(unprivileged: Path, caplog) -> None:
+def test_without_rights_it_only_reads_and_says_so_once(unprivileged, caplog):
     before = read_all(unprivileged)
     with caplog.at_level(logging.WARNING), detect(unprivileged, allow_writes=True) as platform:
         assert not platform.writable
@@ -398,30 +383,29 @@ def test_without_rights_it_only_reads_and_says_so_once(unprivileged: Path, caplo
     assert len(caplog.records) == 1
 
 
-def test_rights_to_some_domains_only(root: Path) -> None:
-    files = FakeKernel(root)
+class Partly(FakeKernel):
+    """With the right to some files only."""
 
-    class Partly(FakeKernel):
-        def is_writable(self, path: str) -> bool:
-            return "devfreq" in path and super().is_writable(path)
+    def __init__(self, root, may_write):
+        super().__init__(root)
+        self.may_write = may_write
 
-    partly = Partly(root)
-    with detect(files=partly, allow_writes=True) as platform:
-        assert platform.writable
+    def is_writable(self, path):
+        return self.may_write(path) and super().is_writable(path)
+
+
+def test_rights_to_some_domains_only(root):
+    files = Partly(root, lambda path: "devfreq" in path)
+    with detect(files=files, allow_writes=True) as platform:
         assert platform.space.names == ("gpu",)
         assert len(platform.notes) == 3
         platform.apply(0)
-    assert {path.split("/")[2] for path, _ in partly.writes} == {"17000000.gp10b"}
-    assert files.writes == []
+    assert {path.split("/")[2] for path, _ in files.writes} == {"17000000.gp10b"}
 
 
-def test_rights_to_frequencies_but_not_to_cores(root: Path) -> None:
-    class Partly(FakeKernel):
-        def is_writable(self, path: str) -> bool:
-            return "online" not in path and super().is_writable(path)
-
-    with detect(files=Partly(root), allow_writes=True) as platform:
-        assert platform.writable
+def test_rights_to_frequencies_but_not_to_cores(root):
+    files = Partly(root, lambda path: "online" not in path)
+    with detect(files=files, allow_writes=True) as platform:
         assert platform.space.names == ("little", "big", "gpu", "emc")
         assert platform.space[0][0].cores == 0
         assert [note for note in platform.notes if "cores are not switched" in note]
@@ -429,7 +413,7 @@ def test_rights_to_frequencies_but_not_to_cores(root: Path) -> None:
         assert (root / CPUS / "cpu5/online").read_text() == "1\n"
 
 
-def test_unreadable_state_file(root: Path) -> None:
+def test_unreadable_state_file(root):
     write_file(root, STATE, "{}")
     state = ClockState(SystemFiles(root), root / "run/jetson_dnn_rt")
     (root / STATE).chmod(0)
@@ -450,13 +434,13 @@ def test_unreadable_state_file(root: Path) -> None:
 LIMITS = {f"{POLICY}/scaling_min_freq": 499200, f"{POLICY}/scaling_max_freq": 1113600}
 
 
-def leave_state(root: Path, values: dict[str, int]) -> None:
+def leave_state(root, values):
     """What a killed process would have left, with the clocks as `LIMITS` has them at the end."""
     state = {"version": 1, "boot_id": BOOT_ID, "values": {**values, **LIMITS}}
     write_file(root, STATE, json.dumps(state))
 
 
-def read_limits(root: Path) -> dict[str, int]:
+def read_limits(root):
     return {path: int((root / path).read_text()) for path in LIMITS}
 
 
@@ -474,9 +458,7 @@ def read_limits(root: Path) -> dict[str, int]:
     ],
     ids=["NUL", "surrogate", "pipe", "absolute", "long", "pair", "not there", "no core"],
 )
-def test_an_entry_that_is_no_clock_keeps_no_other_from_coming_back(
-    root: Path, path: str, caplog
-) -> None:
+def test_an_entry_that_is_no_clock_keeps_no_other_from_coming_back(root, path, caplog):
     """A state file that others may write: its other entries are restored, and nothing hangs."""
     (root / "pipe").mkdir()
     for name in ("online", "min_freq", "max_freq"):
@@ -494,9 +476,7 @@ def test_an_entry_that_is_no_clock_keeps_no_other_from_coming_back(
 
 
 @pytest.mark.parametrize("value", [-1, 10**15, 10**4000], ids=["negative", "large", "huge"])
-def test_a_value_that_no_clock_has_keeps_no_other_from_coming_back(
-    root: Path, value: int, caplog
-) -> None:
+def test_a_value_that_no_clock_has_keeps_no_other_from_coming_back(root, value, caplog):
     leave_state(root, {f"{CPUS}/cpu1/online": value})
     with caplog.at_level(logging.ERROR), detect(files=FakeKernel(root), allow_writes=True) as it:
         assert it.writable, it.reason
@@ -504,11 +484,11 @@ def test_a_value_that_no_clock_has_keeps_no_other_from_coming_back(
     assert "is not a value" in caplog.text
 
 
-def test_a_guardian_restores_behind_what_is_no_clock(root: Path) -> None:
+def test_a_guardian_restores_behind_what_is_no_clock(root):
     """The same for the process that is left when the first was killed."""
     (root / "pipe").mkdir()
     os.mkfifo(root / "pipe/online")
-    with start(root) as child:
+    with Child(root) as child:
         leave_state(root, {"sys/\0/online": 1, "pipe/online": 1})
         child.kill()
     assert read_limits(root) == LIMITS
@@ -516,7 +496,7 @@ def test_a_guardian_restores_behind_what_is_no_clock(root: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["pipe", "link", "loop", "folder", "too large"])
-def test_what_is_no_state_file_is_set_aside(root: Path, kind: str, caplog) -> None:
+def test_what_is_no_state_file_is_set_aside(root, kind, caplog):
     """No pipe hangs the start, no link is followed, and the next start finds nothing."""
     place = root / STATE
     place.parent.mkdir(parents=True)
@@ -540,9 +520,7 @@ def test_what_is_no_state_file_is_set_aside(root: Path, kind: str, caplog) -> No
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make files of others")
 @pytest.mark.parametrize(("mode", "read"), [(0o755, False), (0o1777, False), (0o2770, True)])
-def test_a_state_file_of_somebody_else_counts_where_a_group_shares_the_folder(
-    root: Path, mode: int, read: bool
-) -> None:
+def test_a_state_file_of_somebody_else_counts_where_a_group_shares_the_folder(root, mode, read):
     leave_state(root, {})
     os.chown(root / STATE, 12345, -1)
     (root / STATE).parent.chmod(mode)
@@ -550,7 +528,7 @@ def test_a_state_file_of_somebody_else_counts_where_a_group_shares_the_folder(
         assert (read_limits(root) == LIMITS) == read
 
 
-def test_files_beside_the_state_file_are_never_those_of_others(root: Path) -> None:
+def test_files_beside_the_state_file_are_never_those_of_others(root):
     """A link in a shared folder makes nobody write, or change the rights of, what it names."""
     folder = root / "run/jetson_dnn_rt"
     folder.mkdir(parents=True)
@@ -558,18 +536,16 @@ def test_files_beside_the_state_file_are_never_those_of_others(root: Path) -> No
     victim.write_text("precious")
     victim.chmod(0o600)
     (folder / "clocks.new").symlink_to(victim)
-    (folder / "clocks.lock").symlink_to(victim)
-    with pytest.raises(PlatformError, match=r"clocks\.lock"):
-        ClockState(SystemFiles(root), folder)
-    (folder / "clocks.lock").unlink()
-    (folder / "clocks.lock").hardlink_to(victim)
-    with pytest.raises(PlatformError, match=r"clocks\.lock is no file of its own"):
-        ClockState(SystemFiles(root), folder)
-    (folder / "clocks.lock").unlink()
-    os.mkfifo(folder / "clocks.lock")
-    with pytest.raises(PlatformError, match=r"clocks\.lock is no file of its own"):
-        ClockState(SystemFiles(root), folder)
-    (folder / "clocks.lock").unlink()
+    lock = folder / "clocks.lock"
+    for make, text in (
+        (lambda: lock.symlink_to(victim), ""),
+        (lambda: lock.hardlink_to(victim), " is no file of its own"),
+        (lambda: os.mkfifo(lock), " is no file of its own"),
+    ):
+        make()
+        with pytest.raises(PlatformError, match=rf"clocks\.lock{text}"):
+            ClockState(SystemFiles(root), folder)
+        lock.unlink()
     state = ClockState(SystemFiles(root), folder)
     state.write({"a": 1})
     assert state.read() == {"a": 1}

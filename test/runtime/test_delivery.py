@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
-import pytest
 
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.runtime import delivery as delivery_module
 from jetson_dnn_rt.runtime.delivery import Delivery
 from jetson_dnn_rt.safety.faults import FAULTS
 from jetson_dnn_rt.scheduling.job import Ending, Job
-from jetson_dnn_rt.tasks import JobRecord, Outcome, Work
+from jetson_dnn_rt.tasks import Outcome, Work
 
 
 class _CountedEnding(Ending):
@@ -23,19 +21,19 @@ class _CountedEnding(Ending):
 
     threads: list[str] = []  # noqa: RUF012  shared on purpose: slots leave no room for one each
 
-    def make_record(self) -> JobRecord:
+    def make_record(self):
         self.threads.append(threading.current_thread().name)
         return super().make_record()
 
 
-def make_ending(sequence: int) -> Ending:
+def make_ending(sequence):
     work = Work(Frame(np.zeros((2, 2, 3), np.uint8), "bgr8", 0, sequence))
     job = Job("task", sequence, 1, 2, 50, work, "full")
     return _CountedEnding(job, Outcome.SKIPPED, "budget", 30, ())
 
 
 @contextmanager
-def started(delivery: Delivery | None = None) -> Iterator[Delivery]:
+def started(delivery=None):
     """A delivery that has told its observers everything at the end."""
     delivery = delivery or Delivery()
     delivery.start()
@@ -44,7 +42,7 @@ def started(delivery: Delivery | None = None) -> Iterator[Delivery]:
     delivery.stop(60)
 
 
-def test_a_record_is_made_once_away_from_the_worker() -> None:
+def test_a_record_is_made_once_away_from_the_worker():
     _CountedEnding.threads.clear()
     seen: list[tuple[str, int]] = []
     observers = [
@@ -58,19 +56,19 @@ def test_a_record_is_made_once_away_from_the_worker() -> None:
     assert seen == [(name, sequence) for sequence in range(3) for name in "ab"]
 
 
-def make_picture(sequence: int, size: tuple[int, int]) -> Ending:
+def make_picture(sequence, size):
     """A job that was met, with a picture and a result of its own."""
     work = Work(Frame(np.ones((*size, 3), np.uint8), "bgr8", 7, sequence, "front"))
     job = Job("task", sequence, 1, 2, 50, work, "full")
     return Ending(job, Outcome.MET, "", 30, ())
 
 
-def test_an_observer_that_blocks_costs_the_oldest_pictures_and_no_record() -> None:
+def test_an_observer_that_blocks_costs_the_oldest_pictures_and_no_record():
     """EDGES 9: 60 full-HD frames, 370 MB, behind a blocked observer: 64 MiB are kept."""
     entered, let_go = threading.Event(), threading.Event()
     seen: list[tuple[int, int, int, str]] = []
 
-    def block(record: JobRecord, work: Work) -> None:
+    def block(record, work):
         entered.set()
         assert let_go.wait(60)
         seen.append(
@@ -100,7 +98,7 @@ def test_an_observer_that_blocks_costs_the_oldest_pictures_and_no_record() -> No
     assert (fault.kind, fault.count) == ("pictures for observers: dropped", 47)
 
 
-def test_a_picture_counts_with_the_buffer_that_it_keeps_alive() -> None:
+def test_a_picture_counts_with_the_buffer_that_it_keeps_alive():
     """EDGES 9: one pixel of a message of 10 MB keeps all of it."""
     delivery = Delivery()  # not started: everything waits
     buffers = [bytes(10_000_000) for _ in range(20)]
@@ -114,11 +112,11 @@ def test_a_picture_counts_with_the_buffer_that_it_keeps_alive() -> None:
     assert delivery._picture_bytes == 60_000_000
 
 
-def test_a_picture_that_several_tasks_share_counts_once() -> None:
+def test_a_picture_that_several_tasks_share_counts_once():
     """EDGES 9: many tasks on one camera do not drop each other's results."""
     entered, let_go = threading.Event(), threading.Event()
 
-    def block(record: JobRecord, work: Work) -> None:
+    def block(record, work):
         entered.set()
         assert let_go.wait(60)
 
@@ -134,7 +132,7 @@ def test_a_picture_that_several_tasks_share_counts_once() -> None:
     assert delivery._picture_bytes == 0
 
 
-def test_the_work_of_a_stage_that_hangs_is_not_changed() -> None:
+def test_the_work_of_a_stage_that_hangs_is_not_changed():
     """EDGES 9: its thread has the frame in use yet."""
     delivery = Delivery()  # not started: everything waits
     endings = [make_picture(n, (4096, 4096)) for n in range(4)]
@@ -146,7 +144,7 @@ def test_the_work_of_a_stage_that_hangs_is_not_changed() -> None:
     assert sizes == [4096 * 4096 * 3] * 2 + [0, 4096 * 4096 * 3]
 
 
-def test_records_are_bounded_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_are_bounded_in_the_end(monkeypatch):
     """EDGES 9: an observer that never returns costs records, counted, not memory without end."""
     monkeypatch.setattr(delivery_module, "MAX_RECORDS", 100)
     delivery = Delivery()
@@ -164,10 +162,10 @@ def test_records_are_bounded_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None
     assert (delivery._picture_bytes, len(delivery._pictures)) == (0, 0)
 
 
-def test_different_texts_of_one_observer_are_one_fault() -> None:
+def test_different_texts_of_one_observer_are_one_fault():
     """EDGES 10: what observers raise is counted by kind, however many texts there are."""
 
-    def break_down(record: JobRecord, work: Work) -> None:
+    def break_down(record, work):
         raise ValueError(f"frame {record.sequence}")
 
     with started() as delivery:
@@ -177,11 +175,11 @@ def test_different_texts_of_one_observer_are_one_fault() -> None:
     assert (fault.kind, fault.count) == ("an observer of task task: ValueError", 100)
 
 
-def test_the_delivery_goes_on_whatever_an_observer_raises() -> None:
+def test_the_delivery_goes_on_whatever_an_observer_raises():
     """EDGES 8: even what would end a thread."""
     seen: list[int] = []
 
-    def leave(record: JobRecord, work: Work) -> None:
+    def leave(record, work):
         if record.sequence == 0:
             raise SystemExit
         seen.append(record.sequence)
@@ -194,22 +192,22 @@ def test_the_delivery_goes_on_whatever_an_observer_raises() -> None:
 
 
 class _UnprintableError(Exception):
-    def __str__(self) -> str:
+    def __str__(self):
         raise ValueError("no text")
 
 
 class _BrokenEnding(Ending):
     """One of which no record can be made."""
 
-    def make_record(self) -> JobRecord:
+    def make_record(self):
         raise _UnprintableError
 
 
-def test_a_record_that_cannot_be_made_costs_no_other() -> None:
+def test_a_record_that_cannot_be_made_costs_no_other():
     """EDGES 8: it ended the delivery, or cost records that nobody counted."""
     seen: list[int] = []
 
-    def observe(record: JobRecord, work: Work) -> None:
+    def observe(record, work):
         seen.append(record.sequence)
         if record.sequence == 2:
             raise _UnprintableError

@@ -1,21 +1,18 @@
 """Batches in the executor on the virtual clock: real threads, exact times."""
 
 import pytest
-from executor_bench import HANG_NS, MS, PLAIN, frame
+from executor_bench import MS, Bench, frame
 
-from jetson_dnn_rt.clock import VirtualClock
-from jetson_dnn_rt.runtime.executor import Executor
 from jetson_dnn_rt.tasks import Outcome, Stage, TaskParameters
 
 NAMES = ("preprocess", "inference", "decode")
 
 
-class Bench:
+class BatchBench(Bench):
     """Tasks of one batch group: 1 ms before the network, 10 in it (2 more a mate), 1 after it."""
 
     def __init__(self, tasks="abc", workers=1, sizes=(2, 3), max_inflight=None):
-        self.clock = VirtualClock()
-        self.executor = Executor(workers, "edf", PLAIN, self.clock, max_inflight)
+        super().__init__(workers, max_inflight=max_inflight)
         self.tasks = tasks
         self.records = {}
         self.batches = []
@@ -61,15 +58,6 @@ class Bench:
         self.executor.submit(tuple(self.tasks), frame(sequence), self.clock.now_ns())
         self.clock.settle()
 
-    def hang(self, works):
-        """A stage that comes back when everything is over."""
-        self.clock.sleep_until_ns(HANG_NS)
-
-    def finish(self):
-        assert self.executor.stop(5.0)
-        self.clock.run_until(HANG_NS)
-        return self.records
-
 
 def inference(record):
     stage = record.stages[1]
@@ -78,9 +66,9 @@ def inference(record):
 
 
 def test_one_worker_runs_the_network_once_for_all():
-    bench = Bench()
+    bench = BatchBench()
     bench.submit(7)
-    bench.clock.run_until(100 * MS)
+    bench.run_to(100)
     records = bench.finish()[7]
     assert bench.batches == [[7, 7, 7]]
     assert {inference(record) for record in records} == {(3, 17, 3)}
@@ -91,7 +79,7 @@ def test_one_worker_runs_the_network_once_for_all():
 
 def run_beside_a_mate(preprocess_ms):
     """Records of `a`, preprocessed in 1 ms, and of `b`, on another worker; 5 ms are budgeted."""
-    bench = Bench("", workers=2, max_inflight={"cuda": 1})
+    bench = BatchBench("", workers=2, max_inflight={"cuda": 1})
     for name, taken_ms in (("a", 1), ("b", preprocess_ms)):
         stages = bench.stages()
         stages[0] = Stage("preprocess", lambda work, ms=taken_ms: bench.sleep(ms))
@@ -99,7 +87,7 @@ def run_beside_a_mate(preprocess_ms):
     bench.tasks = "ab"
     bench.executor.seed_batch_budgets("a", "v", "inference", 2, [12 * MS])
     bench.submit(0)
-    bench.clock.run_until(100 * MS)
+    bench.run_to(100)
     return sorted(bench.finish()[0], key=lambda record: record.task)
 
 
@@ -119,13 +107,13 @@ def test_it_goes_on_alone_when_that_takes_too_long():
 
 
 def test_a_batch_that_raises_is_said_and_not_formed_again(caplog):
-    bench = Bench()
+    bench = BatchBench()
     bench.fails = True
     bench.submit(0)
-    bench.clock.run_until(50 * MS)
+    bench.run_to(50)
     bench.fails = False
     bench.submit(1)
-    bench.clock.run_until(100 * MS)
+    bench.run_to(100)
     records = bench.finish()
     assert {(r.outcome, r.reason) for r in records[0]} == {
         (Outcome.FAILED, "RuntimeError: no memory left")
@@ -137,7 +125,7 @@ def test_a_batch_that_raises_is_said_and_not_formed_again(caplog):
 
 
 def test_a_batch_that_hangs_restarts_every_member():
-    bench = Bench("")
+    bench = BatchBench("")
     hung = Stage("inference", lambda work: None, run_batch=bench.hang)
     for name in "abc":
         stages = bench.stages()
@@ -145,10 +133,10 @@ def test_a_batch_that_hangs_restarts_every_member():
     bench.tasks = "abc"
     bench.executor.seed_batch_budgets("a", "v", "inference", 3, [14 * MS])
     bench.submit(0)
-    bench.clock.run_until(60 * MS)
+    bench.run_to(60)
     assert [bench.executor.snapshot(name).suspended for name in "abc"] == ["", "", ""]
     bench.submit(1)
-    bench.clock.run_until(160 * MS)
+    bench.run_to(160)
     records = bench.finish()
     assert {(r.outcome, r.reason) for r in records[0]} == {
         (Outcome.FAILED, "stage inference of v hangs: still running after 0.05 s")
@@ -158,7 +146,7 @@ def test_a_batch_that_hangs_restarts_every_member():
 
 
 def test_an_unknown_stage_has_no_batches():
-    bench = Bench()
+    bench = BatchBench()
     with pytest.raises(ValueError, match="no stage 'postprocess'"):
         bench.executor.seed_batch_budgets("a", "v", "postprocess", 2, [MS])
     bench.finish()

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from executor_bench import MS, frame
@@ -24,7 +22,7 @@ from jetson_dnn_rt.tasks import JobRecord, Outcome
 PROCESS = ProcessConfig(gc_freeze=False, mallopt=False, switch_interval_us=0)
 
 
-def task(name: str, model: str = "null:10", **values: object) -> TaskConfig:
+def task(name, model="null:10", **values):
     """Ten milliseconds a frame, in a period of 100."""
     given = {"warmup_runs": 0, "engine_cache": "none", "expected_frequency": 10.0, **values}
     return TaskConfig(name, model=model, **given)  # type: ignore[arg-type]
@@ -33,22 +31,22 @@ def task(name: str, model: str = "null:10", **values: object) -> TaskConfig:
 class Bench:
     """A session on virtual time, and the records and results that its observer saw."""
 
-    def __init__(self, session: Session, clock: VirtualClock) -> None:
+    def __init__(self, session, clock):
         self.session, self.clock = session, clock
         self.seen: list[tuple[JobRecord, Result | None]] = []
         session.observe(lambda record, result: self.seen.append((record, result)))
 
-    def run_to(self, milliseconds: int) -> None:
+    def run_to(self, milliseconds):
         self.clock.run_until(milliseconds * MS)
         self.session.executor._delivery.wait(5.0)
 
     @property
-    def outcomes(self) -> list[tuple[str, Outcome, bool]]:
+    def outcomes(self):
         return [(r.task, r.outcome, result is not None) for r, result in self.seen]
 
 
 @contextmanager
-def open_bench(*tasks: TaskConfig, **process: object) -> Iterator[Bench]:
+def open_bench(*tasks, **process):
     clock = VirtualClock()
     values = {**vars(PROCESS), **process}
     cameras = tuple(CameraConfig(name) for name in dict.fromkeys(t.camera for t in tasks) if name)
@@ -59,7 +57,7 @@ def open_bench(*tasks: TaskConfig, **process: object) -> Iterator[Bench]:
         clock.run_until(clock.now_ns() + 10_000 * MS)
 
 
-def test_frames_go_to_the_tasks_of_their_camera_at_one_instant() -> None:
+def test_frames_go_to_the_tasks_of_their_camera_at_one_instant():
     tasks = [task("a", camera="front"), task("b", camera="rear"), task("c", camera="front")]
     with open_bench(*tasks) as bench:
         bench.session.submit(frame(0), camera="front", capture_ns=0)
@@ -73,9 +71,7 @@ def test_frames_go_to_the_tasks_of_their_camera_at_one_instant() -> None:
 
 
 @pytest.mark.parametrize(("rule", "is_published"), [("drop", False), ("publish", True)])
-def test_a_late_result_is_no_result_unless_that_is_asked_for(
-    rule: str, is_published: bool
-) -> None:
+def test_a_late_result_is_no_result_unless_that_is_asked_for(rule, is_published):
     # After the last boundary nobody stops it; nothing was measured, so that it is tried.
     with open_bench(task("a", "null:decode=50", deadline_ms=20.0, late_results=rule)) as bench:
         bench.session.submit(frame(0))
@@ -85,7 +81,7 @@ def test_a_late_result_is_no_result_unless_that_is_asked_for(
         assert config.late_results == rule
 
 
-def test_tasks_come_and_go_while_others_run() -> None:
+def test_tasks_come_and_go_while_others_run():
     with open_bench(task("a")) as bench:
         session = bench.session
         session.submit(frame(0))
@@ -106,7 +102,7 @@ def test_tasks_come_and_go_while_others_run() -> None:
         assert not session.is_active("a")
 
 
-def test_dynamic_values_take_effect_with_the_next_frame() -> None:
+def test_dynamic_values_take_effect_with_the_next_frame():
     with open_bench(task("a", "null:50", deadline_ms=80.0)) as bench:
         bench.session.submit(frame(0))
         bench.run_to(60)
@@ -121,7 +117,7 @@ def test_dynamic_values_take_effect_with_the_next_frame() -> None:
         assert bench.session.tasks["a"].config is changed
 
 
-def test_without_a_deadline_the_period_stays_the_deadline() -> None:
+def test_without_a_deadline_the_period_stays_the_deadline():
     """Also where the period is not the one of the configuration: a camera sets the rate."""
     with open_bench() as bench:
         config = task("a")
@@ -132,7 +128,7 @@ def test_without_a_deadline_the_period_stays_the_deadline() -> None:
         assert (parameters.deadline_ns, parameters.max_age_ns) == (70 * MS, 5 * MS)
 
 
-def test_what_does_not_fit_is_refused_where_that_is_asked_for() -> None:
+def test_what_does_not_fit_is_refused_where_that_is_asked_for():
     hopeless = task("a", "null:10", warmup_runs=2, deadline_ms=1.0)
     clock = VirtualClock()
     values = {**vars(PROCESS), "on_unschedulable": "refuse"}
@@ -149,13 +145,13 @@ def test_what_does_not_fit_is_refused_where_that_is_asked_for() -> None:
     session.close()
 
 
-def test_a_variant_that_is_none_closes_its_task() -> None:
+def test_a_variant_that_is_none_closes_its_task():
     with open_bench() as bench, pytest.raises(ConfigurationError, match="variant must be one of"):
         bench.session.load(task("a", variant="full@torch-fp32"))
     assert bench.session.tasks == {}
 
 
-def test_a_session_that_cannot_load_a_task_leaves_nothing_behind() -> None:
+def test_a_session_that_cannot_load_a_task_leaves_nothing_behind():
     before = threading.active_count()
     config = PerceptionConfig([task("a"), task("b", "onnx:/nowhere.onnx")], process=PROCESS)
     session = Session(config)
@@ -168,7 +164,7 @@ def test_a_session_that_cannot_load_a_task_leaves_nothing_behind() -> None:
         session.submit(frame(0))
 
 
-def test_a_session_may_be_stopped_and_started_anew() -> None:
+def test_a_session_may_be_stopped_and_started_anew():
     with open_bench(task("a")) as bench:
         session = bench.session
         session.submit(frame(0))
@@ -181,7 +177,7 @@ def test_a_session_may_be_stopped_and_started_anew() -> None:
         assert [r.sequence for r, _ in bench.seen] == [0, 1]
 
 
-def test_every_job_is_traced_where_a_folder_is_named(tmp_path: Path) -> None:
+def test_every_job_is_traced_where_a_folder_is_named(tmp_path):
     pytest.importorskip("pyarrow", reason="pyarrow is not installed")
     from jetson_dnn_rt.traces.reader import open_trace
 

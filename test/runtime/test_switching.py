@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 import torch
@@ -14,7 +12,6 @@ from switched_task import SwitchedTask
 from jetson_dnn_rt.backends.registry import inspect_backend
 from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.demo import builtin
-from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.tasks import Outcome
 from jetson_dnn_rt.variants.measuring.timing import measure_stages
 from jetson_dnn_rt.variants.running.variant_set import VariantSet
@@ -24,7 +21,7 @@ EXACT, OTHER, SHORT = "full@torch-fp32", "full@onnxruntime-fp32", "full@torch-bf
 
 
 @pytest.fixture(scope="module")
-def model() -> Model:
+def model():
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(6)
         module = builtin.build("segmenter").eval()
@@ -32,10 +29,10 @@ def model() -> Model:
 
 
 @pytest.fixture
-def make_task(model: Model) -> Iterator[type]:
+def make_task(model):
     tasks: list[SwitchedTask] = []
 
-    def make(names: list[str], stages: int) -> SwitchedTask:
+    def make(names, stages):
         for name in names:
             backend, precision = name.partition("@")[2].split("-")
             info = inspect_backend(backend)
@@ -50,7 +47,7 @@ def make_task(model: Model) -> Iterator[type]:
         task.close()
 
 
-def test_any_sequence_equals_the_same_stages_alone(make_task) -> None:
+def test_any_sequence_equals_the_same_stages_alone(make_task):
     # One run per stage on ONNX Runtime too, however the timing of this moment falls out.
     task = make_task([EXACT, SHORT], 4)
     rng = np.random.default_rng(1)
@@ -67,8 +64,8 @@ def test_any_sequence_equals_the_same_stages_alone(make_task) -> None:
     assert not np.array_equal(outputs[0], outputs[1])
 
 
-def test_stages_of_different_back_ends_follow_each_other(make_task, monkeypatch) -> None:
-    from jetson_dnn_rt.variants.running import network
+def test_stages_of_different_back_ends_follow_each_other(make_task, monkeypatch):
+    from jetson_dnn_rt.variants import network
 
     monkeypatch.setattr(network, "TOLERANCE", float("inf"))
     task = make_task([EXACT, OTHER], 3)
@@ -86,8 +83,8 @@ def test_stages_of_different_back_ends_follow_each_other(make_task, monkeypatch)
         np.testing.assert_array_equal(logits, task.run_alone(plan, 0))
 
 
-def test_a_cover_is_one_stage_of_the_record(make_task, monkeypatch) -> None:
-    from jetson_dnn_rt.variants.running import network
+def test_a_cover_is_one_stage_of_the_record(make_task, monkeypatch):
+    from jetson_dnn_rt.variants import network
 
     monkeypatch.setattr(network, "measure_segments", lambda segments: float(len(segments)))
     task = make_task([OTHER, EXACT], 4)
@@ -100,13 +97,13 @@ def test_a_cover_is_one_stage_of_the_record(make_task, monkeypatch) -> None:
     assert [stage.variant for stage in record.stages] == [EXACT] * 5 + [OTHER]
 
 
-def test_a_variant_is_added_while_frames_come(make_task) -> None:
+def test_a_variant_is_added_while_frames_come(make_task):
     task = make_task([EXACT], 2)
     task.run(0)
     pipeline = task.variants.add(OTHER)
     times = measure_stages(pipeline.stages, [task.make_frame(9)], 2, task.executor.clock)
     task.executor.add_variant("a", OTHER, pipeline.stages, times)
-    task.executor.set_variant("a", OTHER)
+    task.executor.update("a", variant=OTHER)
     record, _ = task.run(1)
     assert record.variant == OTHER
     assert record.outcome is Outcome.MET
@@ -116,7 +113,7 @@ def test_a_variant_is_added_while_frames_come(make_task) -> None:
 class Poisoned:
     """A stage's runner that gives NaN, as a network does whose weights overflowed."""
 
-    def __init__(self, runner) -> None:
+    def __init__(self, runner):
         self._runner = runner
 
     def run(self, values):
@@ -131,7 +128,7 @@ class Poisoned:
         return getattr(self._runner, name)
 
 
-def poison(task: SwitchedTask, variant: str, stage: int) -> None:
+def poison(task, variant, stage):
     """Let one stage of one variant give NaN; the pipeline's stage is made anew."""
     pipeline = task.variants.pipelines[variant]
     segment = pipeline.segments[stage]
@@ -141,7 +138,7 @@ def poison(task: SwitchedTask, variant: str, stage: int) -> None:
     task.executor.add_variant("a", variant, made.stages, [])
 
 
-def test_nan_withdraws_the_variant_after_two_frames(make_task) -> None:
+def test_nan_withdraws_the_variant_after_two_frames(make_task):
     task = make_task([EXACT, OTHER], 2)
     poison(task, EXACT, 1)
     outcomes = [task.run(seed)[0] for seed in range(4)]
@@ -151,8 +148,8 @@ def test_nan_withdraws_the_variant_after_two_frames(make_task) -> None:
     assert list(task.executor.snapshot("a").withdrawn) == [EXACT]
 
 
-def test_of_several_variants_the_one_that_gives_nan_is_blamed(make_task, monkeypatch) -> None:
-    from jetson_dnn_rt.variants.running import network
+def test_of_several_variants_the_one_that_gives_nan_is_blamed(make_task, monkeypatch):
+    from jetson_dnn_rt.variants import network
 
     monkeypatch.setattr(network, "TOLERANCE", float("inf"))
     task = make_task([EXACT, OTHER], 3)

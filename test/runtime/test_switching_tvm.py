@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
@@ -15,7 +13,6 @@ from switched_task import SwitchedTask
 from tuned_kernels import SIZE, VARIANT, list_parts, make_tiny, tune
 
 from jetson_dnn_rt.config.task import TaskConfig
-from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.tasks import Outcome
 from jetson_dnn_rt.variants.library.library import Library
 from jetson_dnn_rt.variants.running.variant_set import VariantSet
@@ -25,19 +22,19 @@ NAMES = (TORCH, VARIANT, ONNX)
 
 
 @pytest.fixture(scope="module")
-def model() -> Model:
+def model():
     return make_tiny()
 
 
 @pytest.fixture(scope="module")
-def library(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Library:
+def library(model, tmp_path_factory):
     library = Library(tmp_path_factory.mktemp("tuned"))
     tune(model, library, list_parts(model, library, 2))
     return library
 
 
 @pytest.fixture
-def task(model: Model, library: Library) -> Iterator[SwitchedTask]:
+def task(model, library):
     config = TaskConfig(variants=NAMES, stages=2, finest_stages=True)
     variants = VariantSet(config, model, library=library)
     task = SwitchedTask(variants, SIZE)
@@ -45,7 +42,7 @@ def task(model: Model, library: Library) -> Iterator[SwitchedTask]:
     task.close()
 
 
-def test_any_sequence_equals_the_same_stages_alone(task: SwitchedTask) -> None:
+def test_any_sequence_equals_the_same_stages_alone(task):
     assert tuple(task.variants.pipelines) == NAMES
     rng = np.random.default_rng(2)
     plans = [tuple(NAMES[i] for i in rng.integers(0, 3, 4)) for _ in range(10)]
@@ -67,10 +64,10 @@ def test_any_sequence_equals_the_same_stages_alone(task: SwitchedTask) -> None:
         np.testing.assert_allclose(logits, exact, atol=1e-5 * np.abs(exact).max())
 
 
-def test_frames_go_on_while_the_variant_changes(task: SwitchedTask) -> None:
+def test_frames_go_on_while_the_variant_changes(task):
     ran = []
     for seed, name in enumerate((TORCH, VARIANT, VARIANT, ONNX, VARIANT, TORCH)):
-        task.executor.set_variant("a", name)
+        task.executor.update("a", variant=name)
         record, logits = task.run(seed)
         assert record.outcome is Outcome.MET
         ran.append(record.variant)

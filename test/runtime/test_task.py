@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,11 +22,11 @@ FIRST, SECOND, MISSING = "full@torch-fp32", "full@onnxruntime-fp32", "tucker-0.5
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def library(tmp_path_factory):
     return tmp_path_factory.mktemp("library")
 
 
-def load(library: Path, *variants: str, **values: Any) -> Task:
+def load(library, *variants, **values):
     parameters = TaskConfig(variants=variants, warmup_runs=1, engine_cache=str(library), **values)
     return Task(
         parameters, (48, 64), threads=1, clock=SteadyClock(), log=lambda text: None
@@ -36,13 +34,13 @@ def load(library: Path, *variants: str, **values: Any) -> Task:
 
 
 @pytest.fixture
-def loaded(library: Path) -> Iterator[Task]:
+def loaded(library):
     task = load(library, FIRST, MISSING)
     yield task
     task.close()
 
 
-def test_one_more_is_warmed_up_without_a_trace_in_the_others(loaded: Task) -> None:
+def test_one_more_is_warmed_up_without_a_trace_in_the_others(loaded):
     image = loaded.variants.pipelines[FIRST].processor.image
     image[:] = 7.0
     loaded.add(SECOND)
@@ -54,12 +52,10 @@ def test_one_more_is_warmed_up_without_a_trace_in_the_others(loaded: Task) -> No
     assert loaded.variants.pipelines[SECOND].processor.image is image
 
 
-def test_one_that_fails_its_warm_up_is_closed(
-    loaded: Task, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_that_fails_its_warm_up_is_closed(loaded, monkeypatch):
     runners = []
 
-    def fail(stages: Any, *arguments: Any) -> Any:
+    def fail(stages, *arguments):
         runners.append(loaded.variants.pipelines[SECOND].segments[0].runner)
         raise RuntimeError("no memory left")
 
@@ -72,7 +68,7 @@ def test_one_that_fails_its_warm_up_is_closed(
         runner.run([])
 
 
-def test_a_missing_variant_stands_back_until_it_is_there(library: Path) -> None:
+def test_a_missing_variant_stands_back_until_it_is_there(library):
     task = load(library, MISSING, FIRST, variant=MISSING)
     try:
         assert (task.missing, list(task.left_out)) == ((MISSING,), [MISSING])
@@ -90,14 +86,12 @@ def test_a_missing_variant_stands_back_until_it_is_there(library: Path) -> None:
         task.close()
 
 
-def test_nothing_is_handed_over_while_variants_are_made(
-    loaded: Task, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_handed_over_while_variants_are_made(loaded, monkeypatch):
     taken: list[Any] = []
     begun, go_on = threading.Event(), threading.Event()
     measure = loading.measure_stages
 
-    def wait(*arguments: Any) -> Any:
+    def wait(*arguments):
         begun.set()
         assert go_on.wait(60.0)
         return measure(*arguments)
@@ -115,7 +109,7 @@ def test_nothing_is_handed_over_while_variants_are_made(
     assert taken == [(loaded.stages[SECOND], loaded.warm_up_times_ns[SECOND])]
 
 
-def test_everything_that_was_ready_is_built_anew(library: Path) -> None:
+def test_everything_that_was_ready_is_built_anew(library):
     task = load(library, FIRST, stages=3)
     try:
         task.add(SECOND)
@@ -128,14 +122,14 @@ def test_everything_that_was_ready_is_built_anew(library: Path) -> None:
         task.close()
 
 
-def test_nothing_is_added_after_the_end(library: Path) -> None:
+def test_nothing_is_added_after_the_end(library):
     task = load(library, FIRST)
     task.close()
     with pytest.raises(ConfigurationError, match="cleaned up"):
         task.add(SECOND)
 
 
-def test_memory_of_a_device_is_of_no_effect_on_the_cpu_and_that_is_said(library: Path) -> None:
+def test_memory_of_a_device_is_of_no_effect_on_the_cpu_and_that_is_said(library):
     lines: list[str] = []
     parameters = TaskConfig(
         variants=(FIRST,), warmup_runs=1, engine_cache=str(library), memory="pinned", camera="c"

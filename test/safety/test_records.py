@@ -29,7 +29,7 @@ class Size:
     text: str
 
     @staticmethod
-    def parse(text: str) -> Size:
+    def parse(text):
         if "x" not in text:
             raise ConfigurationError(f"a size must look like 3x4: {text!r}")
         return Size(text)
@@ -40,7 +40,7 @@ class Part:
     name: Annotated[str, matching("[a-z]+", "a word")]
     share: Annotated[float, within(0, 1)] = 0.5
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         if self.name == "none":
             raise ValueError("name is taken")
 
@@ -58,11 +58,11 @@ class Whole:
     notes: dict[str, Any] = field(default_factory=dict)
 
 
-def make(**changes: Any) -> dict[str, Any]:
+def make(**changes):
     return {"size": "3x4", "parts": [{"name": "a", "share": 1}], "corner": [1, 2], **changes}
 
 
-def test_what_fits_is_read_by_its_hints() -> None:
+def test_what_fits_is_read_by_its_hints():
     noon = "2026-01-02T13:00:00+01:00"
     notes = {"any": [None, {"thing": float("inf")}]}
     read = read_record(Whole, make(time=noon, by_name={"b": {"name": "b"}}, notes=notes))
@@ -102,7 +102,7 @@ def test_what_fits_is_read_by_its_hints() -> None:
         ({"\x1b[2J" * 999: 1}, r"here.\?\[2J\?"),
     ],
 )
-def test_what_does_not_fit_is_named_with_its_place(changes: dict[str, Any], text: str) -> None:
+def test_what_does_not_fit_is_named_with_its_place(changes, text):
     with pytest.raises(
         ValueError, match=f"^{text}" if text.startswith("here") else text
     ) as caught:
@@ -111,7 +111,7 @@ def test_what_does_not_fit_is_named_with_its_place(changes: dict[str, Any], text
     assert str(caught.value).isprintable()
 
 
-def test_a_record_made_by_hand_is_checked() -> None:
+def test_a_record_made_by_hand_is_checked():
     with pytest.raises(ValueError, match="corner has a value of the wrong type"):
         check_record(Whole(Size("1x1"), (), [1, 2]))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="even must be even"):

@@ -13,28 +13,22 @@ from pathlib import Path
 import pytest
 
 from jetson_dnn_rt.safety import sandbox
-from jetson_dnn_rt.safety.sandbox import (
-    MAX_RESULT_BYTES,
-    Limits,
-    Report,
-    SandboxError,
-    run_restricted,
-)
+from jetson_dnn_rt.safety.sandbox import MAX_RESULT_BYTES, Limits, SandboxError, run_restricted
 
 NORMAL = Limits()
 
 
-def run(name: str, data: str | bytes, limits: Limits = NORMAL) -> Report:
+def run(name, data, limits=NORMAL):
     given = data.encode() if isinstance(data, str) else data
     return run_restricted(f"reaching_out:{name}", given, limits)
 
 
 @pytest.fixture(autouse=True)
-def find_support(monkeypatch: pytest.MonkeyPatch) -> None:
+def find_support(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[1] / "support"))
 
 
-def test_gives_results_and_errors_back() -> None:
+def test_gives_results_and_errors_back():
     """EDGES 3: what a child finds comes back as JSON, and its failure as an error."""
     data = bytes(range(256)) * 10_000
     report = run("count", data)
@@ -48,7 +42,7 @@ def test_gives_results_and_errors_back() -> None:
 
 
 @pytest.mark.parametrize("way", ["", "raw "])
-def test_writes_nothing(tmp_path: Path, way: str) -> None:
+def test_writes_nothing(tmp_path, way):
     """EDGES 3: a child neither makes, changes nor removes files, by Python or by the kernel."""
     tmp_path.chmod(0o777)
     path = tmp_path / "file"
@@ -64,7 +58,7 @@ def test_writes_nothing(tmp_path: Path, way: str) -> None:
 
 
 @pytest.mark.parametrize("way", ["", "raw "])
-def test_connects_to_nothing(way: str) -> None:
+def test_connects_to_nothing(way):
     """EDGES 3: a child reaches no port, not even of this machine."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.setblocking(False)
@@ -77,7 +71,7 @@ def test_connects_to_nothing(way: str) -> None:
 @pytest.mark.parametrize(
     ("name", "way"), [("spawn", ""), ("spawn", "raw "), ("execute", "raw "), ("signal_parent", "")]
 )
-def test_starts_and_signals_no_process(tmp_path: Path, name: str, way: str) -> None:
+def test_starts_and_signals_no_process(tmp_path, name, way):
     """EDGES 3: a child starts no process, becomes none and signals none."""
     tmp_path.chmod(0o777)
     path = tmp_path / "made"
@@ -86,7 +80,7 @@ def test_starts_and_signals_no_process(tmp_path: Path, name: str, way: str) -> N
     assert not path.exists()
 
 
-def test_takes_no_more_memory_than_it_may() -> None:
+def test_takes_no_more_memory_than_it_may():
     """EDGES 3: memory beyond the limit is not given."""
     limits = Limits(memory_bytes=256 << 20)
     assert run("fill_memory", str(32 << 20), limits).result == 32 << 20
@@ -94,7 +88,7 @@ def test_takes_no_more_memory_than_it_may() -> None:
         run("fill_memory", str(512 << 20), limits)
 
 
-def test_takes_no_more_time_than_it_may() -> None:
+def test_takes_no_more_time_than_it_may():
     """EDGES 3: a child that does not end is ended, whether it works or waits."""
     with pytest.raises(SandboxError, match=r"SIGXCPU|SIGKILL"):
         run("run_for_ever", b"", Limits(cpu_s=1))
@@ -102,9 +96,7 @@ def test_takes_no_more_time_than_it_may() -> None:
         run("run_for_ever", b"wait", Limits(wall_s=3))
 
 
-def test_imports_no_module_that_is_not_expected(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_imports_no_module_that_is_not_expected(tmp_path, monkeypatch):
     """EDGES 3: a module that a file names is not imported, even where nobody sees the error."""
     marker = tmp_path / "marker"
     (tmp_path / "trapped.py").write_text(f"open({str(marker)!r}, 'w')\n")
@@ -118,7 +110,7 @@ def test_imports_no_module_that_is_not_expected(
     assert run("import_module", "yaml", Limits(packages=("yaml",))).result == "imported"
 
 
-def test_every_call_that_reaches_out_is_refused_by_the_kernel() -> None:
+def test_every_call_that_reaches_out_is_refused_by_the_kernel():
     """Each call of the list ends with the error of the filter, not one of its own."""
     if "seccomp" not in run("count", b"").guards:
         pytest.skip("the kernel has no filter of system calls")
@@ -141,7 +133,7 @@ def test_every_call_that_reaches_out_is_refused_by_the_kernel() -> None:
 
 
 @pytest.mark.parametrize("stream", ["2", "1"])
-def test_what_a_child_prints_takes_no_memory_here(stream: str) -> None:
+def test_what_a_child_prints_takes_no_memory_here(stream):
     """A child that floods its output is killed; at most a little of it is kept."""
     with pytest.raises(SandboxError, match=f"more than {MAX_RESULT_BYTES} bytes"):
         run("flood", stream)
@@ -152,7 +144,7 @@ def test_what_a_child_prints_takes_no_memory_here(stream: str) -> None:
         run("answer_much", str(MAX_RESULT_BYTES))
 
 
-def test_inherits_no_descriptor(tmp_path: Path) -> None:
+def test_inherits_no_descriptor(tmp_path):
     """Even one that is meant for children of others does not reach it."""
     (tmp_path / "secret").write_text("x")
     fd = os.open(tmp_path / "secret", os.O_RDWR)

@@ -18,18 +18,19 @@ from jetson_dnn_rt.cameras.files import list_images
 from jetson_dnn_rt.config.parameter_file import read_parameter_file
 from jetson_dnn_rt.coordinator.tables.files import load_tables
 from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError, SourceError
-from jetson_dnn_rt.lab.simulate.fields import build, read_yaml
+from jetson_dnn_rt.lab.simulate.scenario import load_scenario
 from jetson_dnn_rt.models.graph.mixed_precision import read_colours
 from jetson_dnn_rt.models.heads.labels import read_labels
 from jetson_dnn_rt.models.sources.files import read_model_file
 from jetson_dnn_rt.nodes.cameras import camera_info
 from jetson_dnn_rt.safety import small_files
 from jetson_dnn_rt.safety import yaml_files as safe_yaml
+from jetson_dnn_rt.safety.records import read_record
 
 READERS: dict[str, Callable[[Path], Any]] = {
     "labels": read_labels,
     "a calibration": camera_info._read,
-    "a scenario": read_yaml,
+    "a scenario": load_scenario,
     "colours of operators": lambda path: read_colours(str(path)),
     "a parameter file": read_parameter_file,
     "tables": load_tables,
@@ -38,11 +39,11 @@ READERS: dict[str, Callable[[Path], Any]] = {
 YAML_READERS = sorted({*READERS} - {"tables", "a model"})
 
 
-def call(function: Callable[[], Any]) -> Any:
+def call(function):
     """What a function gives or raises, on a thread of its own that may hang."""
     ends: list[Any] = []
 
-    def run() -> None:
+    def run():
         try:
             ends.append(function())
         except Exception as error:
@@ -55,7 +56,7 @@ def call(function: Callable[[], Any]) -> Any:
     return ends[0]
 
 
-def lay_trap(path: Path, kind: str) -> Path:
+def lay_trap(path, kind):
     """Put at `path` what is no regular file, as such or behind a link."""
     if kind == "fifo":
         os.mkfifo(path)
@@ -82,9 +83,7 @@ TRAPS = ["fifo", "link to a fifo", "/dev/zero", "/dev/null", "/"]
 
 @pytest.mark.parametrize("kind", TRAPS)
 @pytest.mark.parametrize("reader", READERS)
-def test_what_is_no_regular_file_is_refused_at_once(
-    reader: str, kind: str, tmp_path: Path
-) -> None:
+def test_what_is_no_regular_file_is_refused_at_once(reader, kind, tmp_path):
     """A FIFO hung the thread for ever, /dev/zero took gigabytes."""
     path = lay_trap(tmp_path / "names.yaml", kind)
     error = call(lambda: READERS[reader](path))
@@ -93,7 +92,7 @@ def test_what_is_no_regular_file_is_refused_at_once(
     assert str(path) in str(error)
 
 
-def test_a_link_to_a_regular_file_is_followed(tmp_path: Path) -> None:
+def test_a_link_to_a_regular_file_is_followed(tmp_path):
     (tmp_path / "names").write_bytes(b"12345")
     (tmp_path / "link").symlink_to("names")
     assert small_files.read_text(tmp_path / "link", 5) == "12345"
@@ -107,27 +106,26 @@ def test_a_link_to_a_regular_file_is_followed(tmp_path: Path) -> None:
 # -- YAML --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", hostile_yaml.BOMBS)
-@pytest.mark.parametrize("reader", YAML_READERS)
-def test_a_few_bytes_of_yaml_stay_small(reader: str, name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("reader", "name"),
+    [
+        *((reader, "a billion texts") for reader in YAML_READERS if reader != "labels"),
+        *(("labels", name) for name in hostile_yaml.BOMBS),
+    ],
+)
+def test_a_few_bytes_of_yaml_stay_small(reader, name, tmp_path):
     """460 bytes of aliases became gigabytes when a value was made to text."""
     path = tmp_path / "bomb.yaml"
-    text = hostile_yaml.BOMBS[name]
-    if reader == "a parameter file":
-        text = "a: {ros__parameters: " + text + "}" if "\n" not in text else text
-    path.write_text(text)
+    path.write_text(hostile_yaml.BOMBS[name])
     assert isinstance(call(lambda: READERS[reader](path)), JetsonDnnRtError)
 
 
-def test_aliases_of_ordinary_files_are_read() -> None:
+def test_aliases_of_ordinary_files_are_read():
     text = "a: &a [1, 0x10, 1.5]\nb: *a\nc: {<<: {x: yes}, d: 2001-01-01}\n"
     assert safe_yaml.parse(text) == yaml.safe_load(text)
-    for text in hostile_yaml.BOMBS.values():
-        with pytest.raises(yaml.YAMLError):
-            safe_yaml.parse(text)
 
 
-def test_parameter_files_may_have_aliases(tmp_path: Path) -> None:
+def test_parameter_files_may_have_aliases(tmp_path):
     path = tmp_path / "p.yaml"
     path.write_text("a:\n  ros__parameters: &a {x: {y: 1e-3}}\nb:\n  ros__parameters: *a\n")
     assert read_parameter_file(path).of("/b") == {"x.y": 1e-3}
@@ -136,13 +134,13 @@ def test_parameter_files_may_have_aliases(tmp_path: Path) -> None:
         read_parameter_file(path)
 
 
-def test_values_in_errors_are_cut_off_before_they_are_made_to_text() -> None:
+def test_values_in_errors_are_cut_off_before_they_are_made_to_text():
     value: list[Any] = ["lol"]
     for _ in range(40):
         value = [value] * 10  # 10^40 texts
     assert len(safe_yaml.describe(value)) <= 200
-    with pytest.raises(ConfigurationError, match="names with values") as caught:
-        build(Point, value, Path("x.yaml"))
+    with pytest.raises(ValueError, match="names with values") as caught:
+        read_record(Point, value)
     assert len(str(caught.value)) < 400
 
 
@@ -150,16 +148,14 @@ def test_values_in_errors_are_cut_off_before_they_are_made_to_text() -> None:
 
 
 @pytest.fixture
-def bag(tmp_path: Path) -> Path:
+def bag(tmp_path):
     folder = tmp_path / "bag"
     folder.mkdir()
     (folder / "x.mcap").write_bytes(b"")
     return folder
 
 
-def write_metadata(
-    bag: Path, files: str = "[x.mcap]", topic: str = "/a", count: str = "1"
-) -> None:
+def write_metadata(bag, files="[x.mcap]", topic="/a", count="1"):
     (bag / METADATA).write_text(
         f"rosbag2_bagfile_information:\n  relative_file_paths: {files}\n"
         f"  topics_with_message_count:\n  - topic_metadata: {{name: {topic}}}\n"
@@ -168,7 +164,7 @@ def write_metadata(
 
 
 @pytest.mark.parametrize("kind", TRAPS)
-def test_metadata_that_are_no_regular_file_are_left_out(kind: str, bag: Path) -> None:
+def test_metadata_that_are_no_regular_file_are_left_out(kind, bag):
     """A FIFO as metadata.yaml hung the camera for ever."""
     lay_trap(bag / METADATA, kind)
     layout = call(lambda: lay_out(bag))
@@ -177,14 +173,14 @@ def test_metadata_that_are_no_regular_file_are_left_out(kind: str, bag: Path) ->
 
 
 @pytest.mark.parametrize("kind", ["fifo", "/dev/null", "/dev/zero"])
-def test_a_bag_that_is_neither_file_nor_folder_is_refused(kind: str, tmp_path: Path) -> None:
+def test_a_bag_that_is_neither_file_nor_folder_is_refused(kind, tmp_path):
     """It was a NotADirectoryError, which nobody expects of a source."""
     error = call(lambda: lay_out(lay_trap(tmp_path / "x.mcap", kind)))
     assert isinstance(error, SourceError)
     assert "neither a folder nor a regular file" in str(error)
 
 
-def test_metadata_say_what_they_may(bag: Path) -> None:
+def test_metadata_say_what_they_may(bag):
     write_metadata(bag, "[bag/x.mcap]", count="7")
     layout = lay_out(bag)
     assert (layout.files, layout.expected, layout.notes) == ([bag / "x.mcap"], {"/a": 7}, [])
@@ -193,18 +189,16 @@ def test_metadata_say_what_they_may(bag: Path) -> None:
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"files": "[" + "x.mcap," * 100_000 + "]"}, "at most 10000 are accepted"),
+        ({"files": "[" + "x.mcap," * 10_001 + "]"}, "at most 10000 are accepted"),
         ({"files": "[x.mcap, ../x.mcap]"}, "'x.mcap' is named twice"),
-        ({"files": "[[x.mcap]]"}, "the name of a file is no text"),
-        ({"topic": "[/a]"}, "the name of a topic is no text"),
+        ({"files": "[[x.mcap]]"}, "the name of a file is not a text"),
+        ({"topic": "[/a]"}, "the name of a topic is not a text"),
         ({"count": "-1"}, "no count of messages: -1"),
         ({"count": "0x" + "f" * 300}, "no count of messages"),
         ({"count": "1" * 5000}, "a number of more than 1000 characters"),
     ],
 )
-def test_metadata_that_cannot_be_are_left_out(
-    values: dict[str, str], words: str, bag: Path
-) -> None:
+def test_metadata_that_cannot_be_are_left_out(values, words, bag):
     """One file was taken 200,000 times; a count may have thousands of digits."""
     assert MAX_FILES == 10_000
     write_metadata(bag, **values)
@@ -214,14 +208,14 @@ def test_metadata_that_cannot_be_are_left_out(
 
 
 @pytest.mark.parametrize("name", hostile_yaml.BOMBS)
-def test_metadata_that_stand_for_gigabytes_are_left_out(name: str, bag: Path) -> None:
+def test_metadata_that_stand_for_gigabytes_are_left_out(name, bag):
     (bag / METADATA).write_text(hostile_yaml.BOMBS[name])
     layout = call(lambda: lay_out(bag))
     assert layout.files == [bag / "x.mcap"]
     assert "cannot be read and is left out" in layout.notes[0]
 
 
-def test_a_topic_whose_name_stands_for_gigabytes_is_left_out(bag: Path) -> None:
+def test_a_topic_whose_name_stands_for_gigabytes_is_left_out(bag):
     """Its name was made to text: 570 bytes took gigabytes."""
     write_metadata(bag, topic="*a8")
     text = (bag / METADATA).read_text()
@@ -231,7 +225,7 @@ def test_a_topic_whose_name_stands_for_gigabytes_is_left_out(bag: Path) -> None:
     assert "aliases written out" in layout.notes[0]
 
 
-def test_a_fifo_is_no_image(tmp_path: Path) -> None:
+def test_a_fifo_is_no_image(tmp_path):
     os.mkfifo(tmp_path / "a.png")
     with pytest.raises(SourceError, match="holds no image"):
         list_images(tmp_path)

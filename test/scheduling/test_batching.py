@@ -17,19 +17,30 @@ STAGES = ("preprocess", "inference", "decode")
 SINGLE_NS = {"preprocess": 1, "inference": 10, "decode": 1}
 BATCH_NS = {1: 10, 2: 12, 3: 14, 4: 16}
 """Of the inference."""
+VARIANT = "full@null"
+SINGLE = tuple(SINGLE_NS.values())
 
 RUNS = (Run(), Run(batches=True), Run())
 
 
-def make_engine(deadlines, *, workers=1, times=BATCH_NS, group="g", **options):
-    engine = Engine(workers, **options)
-    for name, deadline in deadlines.items():
-        task = make_task(name, deadline, stages=STAGES, batch_group=group)
-        engine.add_task(task, {"full@null": RUNS})
-        engine.seed_budgets(name, "full@null", [tuple(SINGLE_NS.values())])
-        if group:
-            for size in range(2, len(deadlines) + 1):
-                engine.seed_batch_budgets(name, "full@null", 1, size, [times[size]])
+def add(engine, name, deadline=100, *, group="g", runs=RUNS, times=SINGLE):
+    """Add a task of three stages, or of one run of one stage."""
+    stages = STAGES if len(times) == 3 else ("only",)
+    engine.add_task(make_task(name, deadline, stages=stages, batch_group=group), {VARIANT: runs})
+    engine.seed_budgets(name, VARIANT, [times])
+
+
+def make_engine(names, *, workers=1, times=BATCH_NS, group="g", on_gpu=False, **deadlines):
+    """An engine with tasks of a group, of deadline 100 unless given.
+
+    With `on_gpu` their inference runs on a device that has room for one stage at a time.
+    """
+    engine = Engine(workers, max_inflight={"cuda": 1} if on_gpu else None)
+    runs = (Run(), Run(device="cuda" if on_gpu else "cpu", batches=True), Run())
+    for name in names:
+        add(engine, name, deadlines.get(name, 100), group=group, runs=runs)
+    for size in range(2, len(names) + 1) if group else ():
+        engine.seed_batch_budgets(names[0], VARIANT, 1, size, [times[size]])
     return engine
 
 
@@ -51,18 +62,18 @@ def inference(record):
 
 
 def sizes(records):
-    return {inference(record)[2] for record in records.values()}
+    return [inference(record)[2] for _, record in sorted(records.items())]
 
 
 def outcomes(records):
     return {record.outcome for record in records.values()}
 
 
-AB, ABC = [[(0, name) for name in names] for names in ("ab", "abc")]
+AB, ABC, ABX = [[(0, name) for name in names] for names in ("ab", "abc", "abx")]
 
 
 def test_what_waits_is_brought_there_first_and_runs_as_one():
-    engine = make_engine({"a": 100, "b": 100, "c": 100})
+    engine = make_engine("abc")
     records = drive_once(engine, ABC)
     assert {inference(record) for record in records.values()} == {(3, 17, 3)}
     assert [records[name].completion_ns for name in "abc"] == [18, 19, 20]
@@ -73,7 +84,7 @@ def test_what_waits_is_brought_there_first_and_runs_as_one():
 
 
 def test_without_a_group_each_runs_alone():
-    engine = make_engine({"a": 100, "b": 100}, group="")
+    engine = make_engine("ab", group="")
     records = drive_once(engine, AB)
     assert inference(records["a"]) == (1, 11, 1)
     assert inference(records["b"]) == (13, 23, 1)
@@ -82,11 +93,10 @@ def test_without_a_group_each_runs_alone():
 def test_while_no_batch_is_known_nobody_looks_for_one():
     engine = Engine()
     for name in "ab":
-        task = make_task(name, 100, stages=STAGES, batch_group=f"group of {name}")
-        engine.add_task(task, {"full@null": RUNS})
+        add(engine, name, group=f"group of {name}")
     assert not engine.forms_batches
     for name in "ab":
-        engine.seed_batch_budgets(name, "full@null", 1, 2, [12])
+        engine.seed_batch_budgets(name, VARIANT, 1, 2, [12])
     assert engine.forms_batches
     engine.forget_batches("group of a")
     assert engine.forms_batches
@@ -95,41 +105,41 @@ def test_while_no_batch_is_known_nobody_looks_for_one():
 
 
 def test_nobody_waits_for_a_frame_that_is_not_there():
-    engine = make_engine({"a": 100, "b": 100, "c": 100})
+    engine = make_engine("abc")
     records = drive_once(engine, [(0, "a"), (2, "b"), (2, "c")])
     assert inference(records["a"]) == (1, 11, 1)
     assert inference(records["b"]) == inference(records["c"]) == (14, 26, 2)
 
 
 def test_sizes_that_were_not_measured_are_not_formed():
-    engine = make_engine({"a": 100, "b": 100, "c": 100})
-    engine.groups["g"].forget("full@null", 1, 3)
+    engine = make_engine("abc")
+    engine.groups["g"].forget(VARIANT, 1, 3)
     records = drive_once(engine, ABC)
-    assert [inference(records[name])[2] for name in "abc"] == [2, 2, 1]
+    assert sizes(records) == [2, 2, 1]
 
 
 def test_the_cheapest_size_per_frame_is_formed():
     times = {1: 10, 2: 12, 3: 19}  # two and one cost 22, but 6 a frame while there are two
-    engine = make_engine({"a": 100, "b": 100, "c": 100}, times=times)
+    engine = make_engine("abc", times=times)
     records = drive_once(engine, ABC, lambda job: execution_ns(job, times))
-    assert [inference(records[name])[2] for name in "abc"] == [2, 2, 1]
+    assert sizes(records) == [2, 2, 1]
 
 
 @pytest.mark.parametrize(("batch_ns", "size"), [(19, 2), (20, 1), (25, 1)])
 def test_a_batch_has_to_cost_less_than_its_members_alone(batch_ns, size):
     times = {1: 10, 2: batch_ns}
-    engine = make_engine({"a": 100, "b": 100}, times=times)
+    engine = make_engine("ab", times=times)
     records = drive_once(engine, AB, lambda job: execution_ns(job, times))
-    assert sizes(records) == {size}
+    assert sizes(records) == [size] * 2
 
 
 def test_free_workers_are_better_than_a_batch():
     """Two of 10 side by side are done before one of 12."""
-    engine = make_engine({"a": 100, "b": 100}, workers=2)
+    engine = make_engine("ab", workers=2)
     a, b = drive_once(engine, AB).values()
     assert inference(a) == inference(b) == (1, 11, 1)
     # Four do not fit side by side: the second pair of them runs when a worker is free.
-    engine = make_engine(dict.fromkeys("abcd", 100), workers=2)
+    engine = make_engine("abcd", workers=2)
     records = drive_once(engine, [(0, name) for name in "abcd"])
     assert max(record.completion_ns for record in records.values()) < 22
 
@@ -137,43 +147,32 @@ def test_free_workers_are_better_than_a_batch():
 @pytest.mark.parametrize(("deadline", "size"), [(15, 2), (14, 1)])
 def test_the_leaders_deadline_has_to_allow_it(deadline, size):
     """Both preprocessed at 2, both inferred at 14, a decoded at 15; alone it is done at 12."""
-    engine = make_engine({"a": deadline, "b": 100})
+    engine = make_engine("ab", a=deadline)
     records = drive_once(engine, AB)
     assert outcomes(records) == {Outcome.MET}
-    assert sizes(records) == {size}
+    assert sizes(records) == [size] * 2
 
 
-@pytest.mark.parametrize(("deadline", "size"), [(20, 2), (19, 1)])
-def test_so_has_that_of_a_job_outside(deadline, size):
+@pytest.mark.parametrize(
+    ("deadline", "time_ns", "outcome", "size"),
+    # The last one is lost anyway, and does not count.
+    [(20, 5, Outcome.MET, 2), (19, 5, Outcome.MET, 1), (18, 9, Outcome.SKIPPED, 2)],
+)
+def test_so_has_that_of_a_job_outside(deadline, time_ns, outcome, size):
     """With the batch `x` runs from 15 to 20, between the decoding of a and of b."""
-    engine = make_engine({"a": 17, "b": 100})
-    engine.add_task(make_task("x", deadline))
-    engine.seed_budgets("x", "full@null", [(5,)])
+    engine = make_engine("ab", a=17)
+    add(engine, "x", deadline, group="", runs=None, times=(time_ns,))
     records = drive_once(
-        engine,
-        [(0, "a"), (0, "b"), (0, "x")],
-        lambda job: 5 if job.task == "x" else execution_ns(job),
+        engine, ABX, lambda job: time_ns if job.task == "x" else execution_ns(job)
     )
+    assert records.pop("x").outcome is outcome
     assert outcomes(records) == {Outcome.MET}
-    assert inference(records["a"])[2] == inference(records["b"])[2] == size
-
-
-def test_a_job_outside_that_is_lost_anyway_does_not_count():
-    engine = make_engine({"a": 17, "b": 100})
-    engine.add_task(make_task("x", 18))
-    engine.seed_budgets("x", "full@null", [(9,)])
-    records = drive_once(
-        engine,
-        [(0, "a"), (0, "b"), (0, "x")],
-        lambda job: 9 if job.task == "x" else execution_ns(job),
-    )
-    assert records["x"].outcome is Outcome.SKIPPED
-    assert inference(records["a"]) == inference(records["b"]) == (2, 14, 2)
+    assert sizes(records) == [size] * 2
 
 
 def test_budgets_and_not_usual_times_decide_about_deadlines():
-    engine = make_engine({"a": 15, "b": 100})
-    engine.seed_batch_budgets("a", "full@null", 1, 2, [12, 12, 13])
+    engine = make_engine("ab", a=15)
+    engine.seed_batch_budgets("a", VARIANT, 1, 2, [12, 12, 13])
     records = drive_once(engine, AB)
     assert inference(records["a"])[2] == 1
 
@@ -181,26 +180,24 @@ def test_budgets_and_not_usual_times_decide_about_deadlines():
 def test_a_frame_that_one_by_one_would_be_lost_is_kept():
     """Three cameras at once with room for two: the batch is what makes them all."""
     deadlines = dict.fromkeys("abc", 25)
-    alone = make_engine(deadlines, group="")
-    records = drive_once(alone, ABC)
+    records = drive_once(make_engine("abc", group="", **deadlines), ABC)
     assert [records[name].outcome.value for name in "abc"] == ["met", "met", "skipped"]
-    engine = make_engine(deadlines)
-    records = drive_once(engine, ABC)
+    records = drive_once(make_engine("abc", **deadlines), ABC)
     assert outcomes(records) == {Outcome.MET}
 
 
 def test_single_budgets_do_not_learn_from_batches_and_batches_from_themselves():
-    engine = make_engine({"a": 100, "b": 100})
+    engine = make_engine("ab")
     times = {1: 10, 2: 15}
     drive_once(engine, AB, lambda job: execution_ns(job, times))
-    assert [b.budget_ns for b in engine.tasks["a"].budgets["full@null"]] == [1, 10, 1]
-    known = engine.groups["g"].budgets["full@null", 1][2].estimator
+    assert [b.budget_ns for b in engine.tasks["a"].budgets[VARIANT]] == [1, 10, 1]
+    known = engine.groups["g"].budgets[VARIANT, 1][2].estimator
     assert (known.median_ns, known.budget_ns) == (12, 15)
 
 
 def test_what_was_learnt_in_a_bad_moment_does_not_keep_a_batch_out_for_ever():
-    engine = make_engine({"a": 100, "b": 100})
-    budget = engine.groups["g"].budgets["full@null", 1][2]
+    engine = make_engine("ab")
+    budget = engine.groups["g"].budgets[VARIANT, 1][2]
     for _ in range(3):
         budget.estimator.observe(50)
     sizes = []
@@ -211,7 +208,7 @@ def test_what_was_learnt_in_a_bad_moment_does_not_keep_a_batch_out_for_ever():
 
 
 def test_a_probe_and_a_frame_on_spare_time_run_alone():
-    engine = make_engine({"a": 100, "b": 100})
+    engine = make_engine("ab")
     for name in "ab":
         engine.release(name, 0, 0, make_work())
     engine.tasks["b"].waiting.admission = Admission.PROBE
@@ -219,11 +216,11 @@ def test_a_probe_and_a_frame_on_spare_time_run_alone():
     engine.boundary(job, 1, 0, 1)
     assert (engine.next(1), job.mates) == (job, ())
     # The usual time fits, the budget does not.
-    engine = make_engine({"a": 100, "b": 100})
-    engine.seed_budgets("b", "full@null", [(1, 10, 1), (1, 10, 1), (1, 100, 1)])
+    engine = make_engine("ab")
+    engine.seed_budgets("b", VARIANT, [(1, 10, 1), (1, 10, 1), (1, 100, 1)])
     records = drive_once(engine, AB)
     assert records["b"].admission is Admission.SPARE
-    assert sizes(records) == {1}
+    assert sizes(records) == [1, 1]
 
 
 def test_another_variant_is_another_batch():
@@ -236,25 +233,25 @@ def test_another_variant_is_another_batch():
             {"v": RUNS, "w": RUNS},
         )
         for each in "vw":
-            engine.seed_budgets(name, each, [tuple(SINGLE_NS.values())])
+            engine.seed_budgets(name, each, [SINGLE])
             engine.seed_batch_budgets(name, each, 1, 2, [12])
     records = drive_once(engine, ABC)
-    assert [inference(records[name])[2] for name in "abc"] == [2, 1, 2]
+    assert sizes(records) == [2, 1, 2]
 
 
 def test_a_task_whose_stage_does_not_batch_is_left_out():
     """It was made anew after a hang, without what runs the batches."""
-    engine = make_engine({"a": 100, "b": 100})
-    engine.tasks["b"].replace_variants({"full@null": (1, 1, 1)})
+    engine = make_engine("ab")
+    engine.tasks["b"].replace_variants({VARIANT: (1, 1, 1)})
     records = drive_once(engine, AB)
-    assert sizes(records) == {1}
+    assert sizes(records) == [1, 1]
 
 
 def test_one_batch_of_a_group_at_a_time():
     """Its runner has one set of buffers: with two workers, the second pair runs one by one."""
-    engine = make_engine(dict.fromkeys("abcd", 100), workers=2)
+    engine = make_engine("abcd", workers=2)
     for size in (3, 4):
-        engine.groups["g"].forget("full@null", 1, size)
+        engine.groups["g"].forget(VARIANT, 1, size)
     running = []
 
     def check(job, now):
@@ -268,20 +265,20 @@ def test_one_batch_of_a_group_at_a_time():
 
 
 def test_a_batch_that_fails_is_its_own_fault():
-    engine = make_engine({"a": 100, "b": 100})
+    engine = make_engine("ab")
     records = drive_once(engine, AB, fails=lambda job: bool(job.mates))
     assert outcomes(records) == {Outcome.FAILED}
     assert not any(state.failures for state in engine.tasks.values())
     records = drive(engine, [(1000, "a"), (1000, "b")], execution_ns)
     assert [inference(record)[2] for record in records] == [1, 1]
-    engine.seed_batch_budgets("b", "full@null", 1, 2, [12])
+    engine.seed_batch_budgets("b", VARIANT, 1, 2, [12])
     records = drive(engine, [(2000, "a"), (2000, "b")], execution_ns)
     assert [inference(record)[2] for record in records] == [2, 2]
 
 
 def test_members_end_for_themselves():
     """One is flushed while the batch runs, one becomes hopeless by it, one goes on."""
-    engine = make_engine({"a": 20, "b": 100, "c": 100})
+    engine = make_engine("abc", a=20)
     for name in "abc":
         engine.release(name, 0, 0, make_work())
     for now in range(3):
@@ -302,12 +299,7 @@ def test_members_end_for_themselves():
 
 
 def test_a_device_bounds_what_is_in_flight():
-    engine = Engine(3, max_inflight={"cuda": 1})
-    runs = (Run(), Run(device="cuda"), Run())
-    for name in "abc":
-        engine.add_task(make_task(name, 100, stages=STAGES), {"full@null": runs})
-        engine.seed_budgets(name, "full@null", [tuple(SINGLE_NS.values())])
-    records = drive_once(engine, ABC)
+    records = drive_once(make_engine("abc", workers=3, group="", on_gpu=True), ABC)
     spans = sorted(inference(record)[:2] for record in records.values())
     assert spans == [(1, 11), (11, 21), (21, 31)]
     # The others' decoding, and what has room, goes on meanwhile.
@@ -315,19 +307,15 @@ def test_a_device_bounds_what_is_in_flight():
 
 
 def test_a_batch_counts_once_on_its_device():
-    engine = Engine(2, max_inflight={"cuda": 1})
-    runs = (Run(), Run(device="cuda", batches=True), Run())
-    for name in "abc":
-        engine.add_task(make_task(name, 100, stages=STAGES, batch_group="g"), {"full@null": runs})
-        engine.seed_budgets(name, "full@null", [tuple(SINGLE_NS.values())])
-        engine.seed_batch_budgets(name, "full@null", 1, 2, [12])
+    engine = make_engine("abc", workers=2, on_gpu=True)
+    engine.groups["g"].forget(VARIANT, 1, 3)
     records = drive_once(engine, ABC)
     # c is brought there on one worker while the others' batch runs on the other.
     assert [inference(records[name]) for name in "abc"] == [(1, 13, 2), (1, 13, 2), (13, 23, 1)]
 
 
 def test_a_group_goes_with_its_last_task():
-    engine = make_engine({"a": 100, "b": 100})
+    engine = make_engine("ab")
     engine.remove_task("a")
     assert engine.groups["g"].budgets
     engine.remove_task("b")
@@ -339,20 +327,18 @@ def test_a_group_goes_with_its_last_task():
     [(0, 2, [1], "does not run as a batch"), (1, 1, [1], "2 frames"), (1, 2, [], "at least one")],
 )
 def test_wrong_seeds_are_refused(stage, size, times, match):
-    engine = make_engine({"a": 100, "b": 100})
+    engine = make_engine("ab")
     with pytest.raises(ValueError, match=match):
-        engine.seed_batch_budgets("a", "full@null", stage, size, times)
+        engine.seed_batch_budgets("a", VARIANT, stage, size, times)
 
 
 def test_seeds_are_stretched_by_the_cohort():
     engine = Engine(2)
     engine.cohort_slowdown = {1: 1.0, 2: 1.5}
-    task = make_task("a", 100, batch_group="g")
-    engine.add_task(task, {"full@null": [Run(batches=True)]})
-    engine.seed_budgets("a", "full@null", [(10,), (20,)])
-    engine.seed_batch_budgets("a", "full@null", 0, 2, [21])
-    assert engine.tasks["a"].remaining_budget_ns("full@null") == 30
-    assert engine.groups["g"].budgets["full@null", 0][2].estimator.budget_ns == 32
+    add(engine, "a", runs=[Run(batches=True)], times=(20,))
+    engine.seed_batch_budgets("a", VARIANT, 0, 2, [21])
+    assert engine.tasks["a"].remaining_budget_ns(VARIANT) == 30
+    assert engine.groups["g"].budgets[VARIANT, 0][2].estimator.budget_ns == 32
 
 
 def test_a_limit_has_to_let_something_run():
@@ -360,17 +346,10 @@ def test_a_limit_has_to_let_something_run():
         Engine(max_inflight={"cuda": 0})
 
 
-def on_one_gpu(names, *, workers=2, deadline=100):
-    """Workers for what the CPU does, and one stage at a time on the GPU."""
-    engine = Engine(workers, max_inflight={"cuda": 1})
-    runs = (Run(), Run(device="cuda", batches=True), Run())
-    for name in names:
-        engine.add_task(
-            make_task(name, deadline, stages=STAGES, batch_group="g"), {"full@null": runs}
-        )
-        engine.seed_budgets(name, "full@null", [tuple(SINGLE_NS.values())])
-        for size in range(2, len(names) + 1):
-            engine.seed_batch_budgets(name, "full@null", 1, size, [BATCH_NS[size]])
+def of_slow_preprocessing(**deadlines):
+    """Two workers and a GPU; the preprocessing of b may take 5."""
+    engine = make_engine("ab", workers=2, on_gpu=True, **deadlines)
+    engine.seed_budgets("b", VARIANT, [(5, 10, 1)])
     return engine
 
 
@@ -381,8 +360,7 @@ def preprocess_takes(times):
 
 def test_a_job_waits_for_the_mate_that_another_worker_brings():
     """b is preprocessed 3 longer than a, within its budget."""
-    engine = on_one_gpu("ab")
-    engine.seed_budgets("b", "full@null", [(5, 10, 1)])
+    engine = of_slow_preprocessing()
     records = drive_once(engine, AB, preprocess_takes({"b": 4}))
     assert inference(records["a"]) == inference(records["b"]) == (4, 16, 2)
     assert (records["a"].waiting_ns, records["b"].waiting_ns) == (3, 0)
@@ -390,8 +368,7 @@ def test_a_job_waits_for_the_mate_that_another_worker_brings():
 
 
 def test_not_for_longer_than_that_should_take():
-    engine = on_one_gpu("ab")
-    engine.seed_budgets("b", "full@null", [(5, 10, 1)])
+    engine = of_slow_preprocessing()
     records = drive_once(engine, AB, preprocess_takes({"b": 30}))
     assert inference(records["a"]) == (5, 15, 1)
     assert records["a"].waiting_ns == 4
@@ -401,31 +378,24 @@ def test_not_for_longer_than_that_should_take():
 def test_nor_where_its_own_deadline_forbids_it():
     """At 4 + 12 + 1 it would be done."""
     for deadline, size in ((18, 2), (17, 1)):
-        engine = on_one_gpu("ab")
-        engine.seed_budgets("b", "full@null", [(5, 10, 1)])
-        engine.tasks["a"].set_deadline(deadline)
+        engine = of_slow_preprocessing(a=deadline)
         records = drive_once(engine, AB, preprocess_takes({"b": 4}))
         assert outcomes(records) == {Outcome.MET}
         assert inference(records["a"])[2] == size
 
 
 def test_a_worker_does_something_else_while_a_job_waits_for_its_mate():
-    engine = on_one_gpu("ab", workers=2)
-    engine.seed_budgets("b", "full@null", [(5, 10, 1)])
-    engine.add_task(make_task("x", 200))
-    engine.seed_budgets("x", "full@null", [(6,)])
+    engine = of_slow_preprocessing()
+    add(engine, "x", 200, group="", runs=None, times=(6,))
     records = drive_once(
-        engine,
-        [(0, "a"), (0, "b"), (0, "x")],
-        lambda job: 6 if job.task == "x" else preprocess_takes({"b": 4})(job),
+        engine, ABX, lambda job: 6 if job.task == "x" else preprocess_takes({"b": 4})(job)
     )
     assert (records["x"].start_ns, records["x"].completion_ns) == (1, 7)
     assert inference(records["a"]) == inference(records["b"]) == (4, 16, 2)
 
 
 def test_a_mate_that_fails_on_its_way_is_not_waited_for():
-    engine = on_one_gpu("ab")
-    engine.seed_budgets("b", "full@null", [(5, 10, 1)])
+    engine = of_slow_preprocessing()
     records = drive_once(engine, AB, preprocess_takes({"b": 4}), fails=lambda job: job.task == "b")
     assert records["b"].outcome is Outcome.FAILED
     assert inference(records["a"]) == (4, 14, 1)
@@ -433,14 +403,9 @@ def test_a_mate_that_fails_on_its_way_is_not_waited_for():
 
 def test_nobody_takes_the_device_from_a_job_that_waits_for_its_mate():
     """x could run on the GPU from 1 on, in a's place; a would be lost behind it."""
-    engine = on_one_gpu("ab")
-    engine.seed_budgets("b", "full@null", [(5, 10, 1)])
-    engine.tasks["a"].set_deadline(18)
-    engine.add_task(
-        make_task("x", 60, stages=STAGES), {"full@null": (Run(), Run(device="cuda"), Run())}
-    )
-    engine.seed_budgets("x", "full@null", [tuple(SINGLE_NS.values())])
-    records = drive_once(engine, [(0, "a"), (0, "b"), (0, "x")], preprocess_takes({"b": 4}))
+    engine = of_slow_preprocessing(a=18)
+    add(engine, "x", 60, group="", runs=(Run(), Run(device="cuda"), Run()))
+    records = drive_once(engine, ABX, preprocess_takes({"b": 4}))
     assert inference(records["a"]) == inference(records["b"]) == (4, 16, 2)
     assert inference(records["x"]) == (16, 26, 1)
     assert outcomes(records) == {Outcome.MET}
@@ -448,7 +413,7 @@ def test_nobody_takes_the_device_from_a_job_that_waits_for_its_mate():
 
 
 def demand(name, deadline, budget, *, available=0, started=False):
-    job = Job(name, 0, 0, 0, deadline, make_work(), "full@null")
+    job = Job(name, 0, 0, 0, deadline, make_work(), VARIANT)
     steps = budget if isinstance(budget, tuple) else ((budget, "cpu"),)
     return Demand(job, (0, deadline, not started, 0, 0), steps, started, available)
 
@@ -457,62 +422,48 @@ def names(jobs):
     return "".join(sorted(job.task for job in jobs))
 
 
-def test_one_worker_takes_them_in_order():
-    demands = [demand("c", 30, 10), demand("a", 10, 10), demand("b", 20, 10)]
-    assert names(jobs_in_time([0], demands)) == "abc"
-    assert names(jobs_in_time([1], demands)) == "bc", "a does not fit, and takes no time"
+A_LATER = demand("a", 15, 5, available=8, started=True)
+B = demand("b", 30, 10)
+STEPS = ((2, "cpu"), (10, "cuda"), (1, "cpu"))
 
 
-def test_a_started_job_takes_its_time_all_the_same():
+@pytest.mark.parametrize(
+    ("free", "demands", "room", "expected"),
+    [
+        # One worker takes them in order; where a does not fit, it takes no time.
+        ([0], [demand("c", 30, 10), demand("a", 10, 10), demand("b", 20, 10)], {}, "abc"),
+        ([1], [demand("c", 30, 10), demand("a", 10, 10), demand("b", 20, 10)], {}, "bc"),
+        ([1], [demand("a", 10, 10, started=True), demand("b", 20, 10)], {}, "b"),
+        # Two share them.
+        ([0, 0], [demand(name, 20, 10) for name in "abcde"], {}, "abcd"),
+        ([0, 10], [demand(name, 20, 10) for name in "abcde"], {}, "abc"),
+        # b is begun at 0, and a, which is not there yet, waits for it until 10.
+        ([0], [A_LATER, B], {}, "ab"),
+        ([0], [replace(A_LATER, steps=((6, "cpu"),)), B], {}, "b"),
+        ([0, 0], [replace(A_LATER, steps=((6, "cpu"),)), B], {}, "ab"),
+        # A worker idles until something is there.
+        ([0], [demand("a", 15, 5, available=8)], {}, "a"),
+        ([0], [demand("a", 15, 5, available=11)], {}, ""),
+        ([0], [], {}, ""),
+        # Both are prepared at 2; on the device one is done at 12, the other at 22.
+        ([0, 0], [demand("a", 13, STEPS), demand("b", 23, STEPS)], {"cuda": [0]}, "ab"),
+        ([0, 0], [demand("a", 13, STEPS), demand("b", 22, STEPS)], {"cuda": [0]}, "a"),
+        ([0, 0], [demand("a", 13, STEPS), demand("b", 22, STEPS)], {"cuda": [0, 0]}, "ab"),
+        ([0, 0], [demand("a", 13, STEPS), demand("b", 22, STEPS)], {}, "ab"),
+        # Other work goes on beside a full device.
+        ([0], [demand("a", 30, ((10, "cuda"),)), demand("b", 8, 8)], {"cuda": [15]}, "ab"),
+        ([0], [demand("a", 30, ((10, "cuda"),)), demand("b", 8, 8)], {"cuda": [21]}, "b"),
+        # b is begun while a is not there yet, and makes room for it between its steps.
+        ([0], [demand("a", 12, 5, available=3), demand("b", 14, ((4, "cpu"),) * 2)], {}, "ab"),
+    ],
+)
+def test_jobs_in_time_by_hand(free, demands, room, expected):
+    assert names(jobs_in_time(free, demands, room)) == expected
+
+
+def test_a_started_job_takes_its_time_on_one_worker_all_the_same():
     demands = [demand("a", 10, 10, started=True), demand("b", 20, 10)]
     assert names(one_by_one(1, demands)) == ""
-    assert names(jobs_in_time([1], demands)) == "b", "with several workers it is given up"
-
-
-def test_two_workers_share_them():
-    demands = [demand(name, 20, 10) for name in "abcde"]
-    assert names(jobs_in_time([0, 0], demands)) == "abcd"
-    assert names(jobs_in_time([0, 10], demands)) == "abc"
-
-
-def test_nobody_waits_for_what_is_not_available_yet():
-    demands = [demand("a", 15, 5, available=8, started=True), demand("b", 30, 10)]
-    # b is begun at 0, and a waits for it until 10.
-    assert names(jobs_in_time([0], demands)) == "ab"
-    demands = [demand("a", 14, 5, available=8, started=True), demand("b", 30, 10)]
-    assert names(jobs_in_time([0], demands)) == "b"
-    assert names(jobs_in_time([0, 0], demands)) == "ab"
-
-
-def test_a_worker_idles_until_something_is_available():
-    assert names(jobs_in_time([0], [demand("a", 15, 5, available=8)])) == "a"
-    assert names(jobs_in_time([0], [demand("a", 15, 5, available=11)])) == ""
-
-
-def test_nothing_at_hand():
-    assert jobs_in_time([0], []) == set()
-
-
-def test_a_device_with_a_limit_is_waited_for():
-    """Both are prepared at 2; on the device one is done at 12, the other at 22."""
-    steps = ((2, "cpu"), (10, "cuda"), (1, "cpu"))
-    for last, expected in ((23, "ab"), (22, "a")):
-        demands = [demand("a", 13, steps), demand("b", last, steps)]
-        assert names(jobs_in_time([0, 0], demands, {"cuda": [0]})) == expected
-        assert names(jobs_in_time([0, 0], demands, {"cuda": [0, 0]})) == "ab"
-        assert names(jobs_in_time([0, 0], demands)) == "ab"
-
-
-def test_other_work_goes_on_beside_a_full_device():
-    demands = [demand("a", 30, ((10, "cuda"),)), demand("b", 8, ((8, "cpu"),))]
-    assert names(jobs_in_time([0], demands, {"cuda": [15]})) == "ab"
-    assert names(jobs_in_time([0], demands, {"cuda": [21]})) == "b"
-
-
-def test_a_worker_goes_to_the_first_in_order_at_each_step():
-    """b is begun while a is not there yet, and makes room for it between its steps."""
-    demands = [demand("a", 12, 5, available=3), demand("b", 14, ((4, "cpu"), (4, "cpu")))]
-    assert names(jobs_in_time([0], demands)) == "ab"
 
 
 def test_what_is_done_already_is_in_time_when_it_is_available():

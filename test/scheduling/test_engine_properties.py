@@ -189,9 +189,3 @@ def test_never_more_stages_than_workers(load):
     for _, change in sorted(edges):
         running += change
         assert running <= load["workers"]
-
-
-@given(load=workloads())
-@settings(max_examples=100, deadline=None)
-def test_the_same_workload_gives_the_same_records(load):
-    assert run(load)[1] == run(load)[1]

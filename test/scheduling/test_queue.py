@@ -13,7 +13,7 @@ from jetson_dnn_rt.scheduling.engine import Engine
 from jetson_dnn_rt.scheduling.job import Job
 from jetson_dnn_rt.scheduling.queue import ReadyQueue, SpareQueue
 from jetson_dnn_rt.scheduling.selection import StaticSelector
-from jetson_dnn_rt.tasks import Admission, JobRecord
+from jetson_dnn_rt.tasks import Admission
 
 
 def make_job(name, deadline, ready=0, place=0):
@@ -91,11 +91,6 @@ def test_ended_jobs_are_passed_over():
     assert drain(queue) == ["b"]
 
 
-def test_an_unknown_discipline_is_refused():
-    with pytest.raises(ValueError, match=r"edf.*fifo.*priority"):
-        ReadyQueue("lifo")
-
-
 def test_the_command_line_offers_the_same_disciplines():
     assert evaluate.DISCIPLINES == DISCIPLINES
 
@@ -104,7 +99,7 @@ class AskedAnew(StaticSelector):
     """Chooses the same, but the engine does not know: it looks at every job at every boundary."""
 
 
-def test_first_in_rank_comes_first_and_overdue_ones_before_their_turn() -> None:
+def test_first_in_rank_comes_first_and_overdue_ones_before_their_turn():
     queue, order = SpareQueue(), ReadyQueue()
     jobs = {name: make_job(name, 100 + i, place=i + 1) for i, name in enumerate("abcd")}
     for name, limit_ns in zip("abcd", (50, 20, 30, 40), strict=True):
@@ -120,7 +115,7 @@ def test_first_in_rank_comes_first_and_overdue_ones_before_their_turn() -> None:
     assert queue.pop_overdue(1000) is None
 
 
-def test_what_ended_does_not_pile_up() -> None:
+def test_what_ended_does_not_pile_up():
     queue, order = SpareQueue(), ReadyQueue()
     for place in range(1, 100):
         job = make_job("a", 100 + place, place=place)
@@ -129,14 +124,7 @@ def test_what_ended_does_not_pile_up() -> None:
     assert len(queue.entries) == 1
 
 
-def run(
-    arrivals: list[tuple[int, str]],
-    tasks: dict[str, tuple[int, int]],
-    workers: int,
-    discipline: str,
-    *,
-    asked_anew: bool,
-) -> list[JobRecord]:
+def run(arrivals, tasks, workers, discipline, *, asked_anew):
     """The tasks' budgets are twice what their jobs take, so that there is much spare time."""
     engine = Engine(workers, discipline)
     if asked_anew:
@@ -157,8 +145,8 @@ def run(
     discipline=st.sampled_from(["edf", "fifo", "priority"]),
 )
 def test_the_same_jobs_run_as_if_each_was_asked_at_every_boundary(
-    tasks: list[tuple[int, int]], times: list[tuple[int, int]], workers: int, discipline: str
-) -> None:
+    tasks, times, workers, discipline
+):
     named = {f"task-{i}": task for i, task in enumerate(tasks)}
     arrivals = sorted((time_ns, f"task-{i % len(tasks)}") for time_ns, i in times)
     aside, anew = (
@@ -167,14 +155,14 @@ def test_the_same_jobs_run_as_if_each_was_asked_at_every_boundary(
     assert aside == anew
 
 
-def test_there_is_spare_time_in_what_is_compared() -> None:
+def test_there_is_spare_time_in_what_is_compared():
     tasks = {f"task-{i}": (5, 40) for i in range(4)}
     arrivals = [(time_ns, name) for time_ns in range(0, 200, 40) for name in tasks]
     records = run(arrivals, tasks, 1, "edf", asked_anew=False)
     assert sum(record.admission is Admission.SPARE for record in records) > 5
 
 
-def test_those_put_aside_come_back_when_a_coordinator_takes_over() -> None:
+def test_those_put_aside_come_back_when_a_coordinator_takes_over():
     engine = Engine()
     tasks = [make_task("busy", 100), *(make_task(name, 15) for name in "ab")]
     for task, times in zip(tasks, ([10], [10, 10, 40], [10, 10, 40]), strict=True):

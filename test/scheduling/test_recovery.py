@@ -23,7 +23,7 @@ VARIANTS = ("full@null", "fast@null")
 SELECTOR_METHODS = ("choose", "allowed", "released", "started", "passed", "ended")
 
 
-def make_engine(workers: int, tasks: str, batches: bool) -> Engine:
+def make_engine(workers, tasks, batches):
     engine = Engine(workers, max_inflight={"cuda": 2})
     for index, name in enumerate(tasks):
         task = make_task(name, 60 + 20 * index, stages=STAGES, variants=VARIANTS)
@@ -37,7 +37,7 @@ def make_engine(workers: int, tasks: str, batches: bool) -> Engine:
     return engine
 
 
-def run_sabotaged(seed: int, share: float) -> tuple[list, list, Engine, Saboteur]:
+def run_sabotaged(seed, share):
     """Random arrivals through an engine that raises anywhere; the driver does as the executor."""
     rng = random.Random(seed)
     engine = make_engine(rng.randint(1, 3), "abcdef"[: rng.randint(2, 6)], rng.random() < 0.5)
@@ -101,7 +101,7 @@ def run_sabotaged(seed: int, share: float) -> tuple[list, list, Engine, Saboteur
 
 
 @pytest.mark.parametrize("share", [0.002, 0.02, 0.3])
-def test_every_frame_ends_once_wherever_the_engine_raises(share: float) -> None:
+def test_every_frame_ends_once_wherever_the_engine_raises(share):
     """EDGES 8: an exception in the middle of any call: each frame in exactly one outcome."""
     raised: Counter[str] = Counter()
     for seed in range(150):
@@ -127,7 +127,7 @@ def test_every_frame_ends_once_wherever_the_engine_raises(share: float) -> None:
 
 
 @pytest.mark.parametrize("method", SELECTOR_METHODS)
-def test_a_selector_that_raises_twice_is_replaced_by_a_static_one(method: str, caplog) -> None:
+def test_a_selector_that_raises_twice_is_replaced_by_a_static_one(method, caplog):
     """EDGES 8: no frame is lost to a selector; the second exception is its last."""
     engine = make_engine(1, "ab", batches=False)
     plan = {"a": (VARIANTS[1],) * 3, "b": (VARIANTS[1],) * 3}
@@ -145,7 +145,7 @@ def test_a_selector_that_raises_twice_is_replaced_by_a_static_one(method: str, c
     assert engine.selector_failure == ""
 
 
-def test_a_selector_that_raises_once_goes_on_deciding() -> None:
+def test_a_selector_that_raises_once_goes_on_deciding():
     """EDGES 8: once may be a hiccup."""
     engine = make_engine(1, "a", batches=False)
     engine.selector = RaisingSelector(
@@ -157,7 +157,7 @@ def test_a_selector_that_raises_once_goes_on_deciding() -> None:
     assert engine.selector_failure == ""
 
 
-def test_reasons_are_kinds_and_bounded() -> None:
+def test_reasons_are_kinds_and_bounded():
     """EDGES 10: 298 different texts are one reason; no more than 32 kinds and one for the rest."""
     engine = make_engine(1, "a", batches=False)
     for number in range(298):

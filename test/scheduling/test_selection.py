@@ -54,22 +54,16 @@ def test_the_static_choice_holds_for_the_whole_frame():
     assert (first.variant, second.variant) == (SLOW, FAST)
 
 
-def test_a_plan_switches_at_boundaries():
+def test_a_plan_switches_at_boundaries_and_each_variant_learns_from_its_own_stages():
     engine = make(100)
-    plan = (SLOW, FAST, SLOW, FAST, SLOW)
+    plan = (SLOW, FAST, FAST, FAST, SLOW)
     engine.selector = PlannedSelector({"a": plan})
-    [record] = drive(engine, [(0, "a")], lambda job: 10 if job.variant == SLOW else 4)
+    [record] = drive(engine, [(0, "a")], lambda job: 12 if job.variant == SLOW else 6)
     assert path(record) == list(zip(STAGES, plan, strict=True))
     assert record.variant == f"{SLOW}+{FAST}"
-    assert record.execution_time_ns == 3 * 10 + 2 * 4
+    assert record.execution_time_ns == 2 * 12 + 3 * 6
     # Against the profile of the variant that it began with: 20 of 50 each, 100 to the deadline.
-    assert record.lag_ns == 100 - 38
-
-
-def test_each_variant_learns_from_its_own_stages():
-    engine = make(100)
-    engine.selector = PlannedSelector({"a": (SLOW, FAST, FAST, FAST, SLOW)})
-    drive(engine, [(0, "a")], lambda job: 12 if job.variant == SLOW else 6)
+    assert record.lag_ns == 100 - 42
     budgets = engine.tasks["a"].budgets
     assert [estimator.budget_ns for estimator in budgets[SLOW]] == [12, 10, 10, 10, 12]
     assert [estimator.budget_ns for estimator in budgets[FAST]] == [4, 6, 6, 6, 4]
@@ -87,16 +81,12 @@ def test_a_late_frame_is_saved_by_switching_not_aborted():
 
 
 def test_hopeless_is_what_no_allowed_variant_can_save():
-    engine = make(60)
-    engine.selector = DeadlineSelector()
     # The first stage takes 45 instead of 10: 15 are left, fast needs 4 * 4 = 16.
-    times = {0: 45}
-    [record] = drive(engine, [(0, "a")], lambda job: times.get(job.next_stage, 4))
-    assert (record.outcome, record.reason) == (Outcome.ABORTED, "budget")
-    engine = make(61)
-    engine.selector = DeadlineSelector()
-    [record] = drive(engine, [(0, "a")], lambda job: times.get(job.next_stage, 4))
-    assert record.outcome is Outcome.MET
+    for deadline, expected in ((60, (Outcome.ABORTED, "budget")), (61, (Outcome.MET, ""))):
+        engine = make(deadline)
+        engine.selector = DeadlineSelector()
+        [record] = drive(engine, [(0, "a")], lambda job: 4 if job.next_stage else 45)
+        assert (record.outcome, record.reason) == expected
 
 
 def test_a_variant_that_covers_several_stages():
@@ -168,7 +158,7 @@ def test_the_choice_before_the_start_follows_the_task():
     assert engine.next(0).variant == FAST
 
 
-def test_names_of_runs() -> None:
+def test_names_of_runs():
     assert stage_name(STAGES, 1, 1) == "inference-1"
     assert stage_name(STAGES, 1, 3) == "inference-1..3"
 

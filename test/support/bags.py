@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -89,3 +91,15 @@ def find_file(bag: Path) -> Path:
     """The one file of a bag that holds its messages."""
     (file,) = (item for item in bag.iterdir() if item.name != "metadata.yaml")
     return file
+
+
+@cache
+def make_file(
+    plugin: StoragePlugin, compression: CompressionMode, count: int, rows: int = HEIGHT
+) -> tuple[str, bytes]:
+    """Name and bytes of the file of a sound bag."""
+    with tempfile.TemporaryDirectory() as folder:
+        images = (make_image(i, rows=rows) for i in range(count))
+        bag = write_bag(Path(folder, "bag"), images, plugin=plugin, compression=compression)
+        file = find_file(bag)
+        return file.name, file.read_bytes()

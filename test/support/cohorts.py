@@ -34,16 +34,10 @@ def make_clock_table(
     """`count` GPU clocks and nothing else."""
     options = tuple(ClockOption(100_000_000 * (1 + i)) for i in range(count))
     space = ClockSpace([ClockDomain("gpu", options, delay_ns)])
-    idle = IDLE_W if idle_w is None and count == 3 else idle_w
-    if idle is None:
-        idle = [1.0 + i / count for i in range(count)]
-    return ClockTable(
-        space,
-        np.arange(count),
-        np.asarray(idle, float),
-        count - 1 if max_n is None else max_n,
-        max_q,
-    )
+    if idle_w is None:
+        idle_w = IDLE_W if count == 3 else [1.0 + i / count for i in range(count)]
+    idle, fastest = np.asarray(idle_w, float), count - 1 if max_n is None else max_n
+    return ClockTable(space, np.arange(count), idle, fastest, max_q)
 
 
 def make_table(
@@ -56,7 +50,6 @@ def make_table(
     loss: Sequence[Sequence[float]] | None = None,
     deadline_ms: float = 10.0,
     period_ms: float = 33.0,
-    variants: Sequence[str] | None = None,
 ) -> TaskTable:
     """A task of V variants and K stages.
 
@@ -73,11 +66,10 @@ def make_table(
     power = np.broadcast_to(np.asarray(powers_w, float), slowdown.shape)
     if loss is None:
         loss = [[0.01 * variant] * k for variant in range(v)]
-    names = ["full", *(f"fast-{i}" for i in range(1, v))] if variants is None else variants
     return TaskTable(
         task,
         tuple(f"stage-{i}" for i in range(k)),
-        tuple(names),
+        ("full", *(f"fast-{i}" for i in range(1, v))),
         round(deadline_ms * MS),
         round(period_ms * MS),
         times,
@@ -166,7 +158,7 @@ def check_pure(policy: Policy, cohort: Cohort, now_ns: int = 0) -> Decision:
 
 
 @st.composite
-def cohorts(draw: st.DrawFn, *, most_members: int = 4) -> Cohort:
+def cohorts(draw: st.DrawFn) -> Cohort:
     """Any small cohort in any state."""
     count = draw(st.integers(1, 12))
     clock_table = make_clock_table(
@@ -175,7 +167,7 @@ def cohorts(draw: st.DrawFn, *, most_members: int = 4) -> Cohort:
     # Hundreds of figures: drawn one by one they would take most of a test's time.
     generator = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     members = []
-    for number in range(draw(st.integers(1, most_members))):
+    for number in range(draw(st.integers(1, 4))):
         v, k = draw(st.integers(1, 4)), draw(st.integers(1, 4))
         gains = generator.uniform(1.0, 1.6, (v, k))
         times = generator.uniform(0.5, 5.0, k) / np.cumprod(gains, axis=0)
@@ -207,30 +199,19 @@ def cohorts(draw: st.DrawFn, *, most_members: int = 4) -> Cohort:
         if not active:
             member.started = False
         if member.frames_done:
-            member.last_frame = draw(
-                st.builds(
-                    FrameSample,
-                    st.booleans(),
-                    st.integers(0, 2 * table.deadline_ns),
-                    st.integers(0, table.deadline_ns),
-                )
-            )
+            times_ns = (draw(st.integers(0, n * table.deadline_ns)) for n in (2, 1))
+            member.last_frame = FrameSample(draw(st.booleans()), *times_ns)
         if member.frames_done or stage:
             member.lag_ns = round(draw(st.floats(-2.0, 1.0)) * table.deadline_ns)
-            member.last_stage = StageSample(
-                draw(st.integers(0, v - 1)),
-                draw(st.integers(0, k - 1)),
-                draw(st.integers(0, count - 1)),
-                draw(st.integers(0, table.deadline_ns)),
-            )
+            most = (v - 1, k - 1, count - 1, table.deadline_ns)
+            member.last_stage = StageSample(*(draw(st.integers(0, each)) for each in most))
             member.slowdown.observe(draw(st.floats(0.5, 4.0)))
         members.append(member)
     cohort = make_cohort(clock_table, members, clocks=draw(st.integers(0, count - 1)))
     cohort.clocks_target = draw(st.integers(0, count - 1))
     # Boundaries belong to frames.
-    cohort.deciding = draw(
-        st.sampled_from([-1, *(number for number, m in enumerate(members) if m.active)])
-    )
+    active = [number for number, member in enumerate(members) if member.active]
+    cohort.deciding = draw(st.sampled_from([-1, *active]))
     return cohort
 
 

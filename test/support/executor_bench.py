@@ -27,9 +27,9 @@ def parameters(name, deadline_ms, stages=("only",), variants=("v",)):
 class Bench:
     """An executor on virtual time with tasks whose stages sleep for scripted times."""
 
-    def __init__(self, workers=1, discipline="edf"):
+    def __init__(self, workers=1, discipline="edf", max_inflight=None):
         self.clock = VirtualClock()
-        self.executor = Executor(workers, discipline, PLAIN, self.clock)
+        self.executor = Executor(workers, discipline, PLAIN, self.clock, max_inflight)
         self.records = []
 
     def stage(self, name, milliseconds):

@@ -27,8 +27,6 @@ NO_DRIVER = "CUDA initialization failure with error: 35. Please check your CUDA 
 class IHostMemory(bytes):
     """Bytes of the library."""
 
-    nbytes = property(lambda self: len(self))
-
 
 def make_tensorrt(version: str, *, driver: bool = True, dla_cores: int = 0) -> Any:
     """Make a module of a version: ``8.5.3.1``, ``8.6.1``, ``10.3.0``, ``11.1.0`` or near.
@@ -46,7 +44,7 @@ def make_tensorrt(version: str, *, driver: bool = True, dla_cores: int = 0) -> A
     # Numbers are not the real ones; code must not depend on them.
     flags = ["GPU_FALLBACK", "TF32"]
     if major < 11:
-        flags += ["FP16", "OBEY_PRECISION_CONSTRAINTS", "PREFER_PRECISION_CONSTRAINTS"]
+        flags += ["FP16", "OBEY_PRECISION_CONSTRAINTS"]
     creation = {8: ["EXPLICIT_BATCH"], 10: ["EXPLICIT_BATCH", "STRONGLY_TYPED"]}
     types = ["FLOAT", "HALF", "INT8", "INT32", "BOOL", "UINT8"] + ["INT64"] * (major >= 10)
     trt.BuilderFlag = enum.IntEnum("BuilderFlag", flags, start=0)
@@ -54,7 +52,7 @@ def make_tensorrt(version: str, *, driver: bool = True, dla_cores: int = 0) -> A
         "NetworkDefinitionCreationFlag", creation.get(major, ["STRONGLY_TYPED"]), start=0
     )
     trt.DataType = enum.Enum("DataType", types)
-    trt.MemoryPoolType = enum.Enum("MemoryPoolType", ["WORKSPACE", "DLA_MANAGED_SRAM"])
+    trt.MemoryPoolType = enum.Enum("MemoryPoolType", ["WORKSPACE"])
     trt.DeviceType = enum.Enum("DeviceType", ["GPU", "DLA"])
     trt.TensorIOMode = enum.Enum("TensorIOMode", ["NONE", "INPUT", "OUTPUT"])
     trt.TensorLocation = enum.Enum("TensorLocation", ["DEVICE", "HOST"])
@@ -138,20 +136,15 @@ def make_tensorrt(version: str, *, driver: bool = True, dla_cores: int = 0) -> A
             self.data = b""
             self.layers: list[ILayer] = []
             self.inputs: list[ITensor] = []
-            self.outputs: list[ITensor] = []
 
         num_layers = property(lambda self: len(self.layers))
         num_inputs = property(lambda self: len(self.inputs))
-        num_outputs = property(lambda self: len(self.outputs))
 
         def get_layer(self, index: int) -> ILayer:
             return self.layers[index]
 
         def get_input(self, index: int) -> ITensor:
             return self.inputs[index]
-
-        def get_output(self, index: int) -> ITensor:
-            return self.outputs[index]
 
     class ParserError:
         def __init__(self, node: int, desc: str) -> None:
@@ -195,7 +188,6 @@ def make_tensorrt(version: str, *, driver: bool = True, dla_cores: int = 0) -> A
                     self._network.layers.append(ILayer(f"{name}_{index}", outputs))
             self._network.data = bytes(model)
             self._network.inputs = [ITensor(values[v.name]) for v in graph.input]
-            self._network.outputs = [ITensor(values[v.name]) for v in graph.output]
             return True
 
     class ITimingCache:

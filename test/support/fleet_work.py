@@ -48,18 +48,11 @@ def look_at_frames(request: ChunkRequest) -> ChunkResult:
 
 def die_once_then_look(request: ChunkRequest) -> ChunkResult:
     """The third chunk kills the first worker that takes it, as the kernel does without memory."""
-    if request.first == 2 * request.count and _is_first(request, "died"):
+    died = Path(request.bag, "died")
+    if request.first == 2 * request.count and not died.exists():
+        died.touch()
         os.kill(os.getpid(), signal.SIGKILL)
     return look_at_frames(request)
-
-
-def die_once_then_evaluate(request: ChunkRequest) -> ChunkResult:
-    """As above, with the tasks of the request."""
-    from jetson_dnn_rt.lab.evaluate.chunk import run_chunk
-
-    if request.first == 2 * request.count and _is_first(request, "died"):
-        os.kill(os.getpid(), signal.SIGKILL)
-    return run_chunk(request)
 
 
 def die_always(request: ChunkRequest) -> ChunkResult:
@@ -84,12 +77,3 @@ def see_less(request: ChunkRequest) -> ChunkResult:
     result = look_at_frames(request)
     result.frames -= 1
     return result
-
-
-def _is_first(request: ChunkRequest, name: str) -> bool:
-    """Whether nobody before has asked in this bag's folder."""
-    try:
-        Path(request.bag, name).touch(exist_ok=False)
-    except FileExistsError:
-        return False
-    return True

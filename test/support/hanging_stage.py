@@ -135,8 +135,8 @@ def run(minutes: float) -> dict[str, Any]:
         executor.wait_idle(1.0)
         return {name: counts - before[name] for name, counts in outcomes.items()}
 
-    calm_s = max(3.0, minutes * 60 / 5)
-    drive(2.0, [])
+    calm_s = max(1.0, minutes * 60 / 5)
+    drive(1.0, [])
     gc.collect()
     calm = drive(calm_s, [])
     threads_before, bytes_before = count_threads(), resident_bytes()
@@ -155,7 +155,7 @@ def run(minutes: float) -> dict[str, Any]:
     end_s = time.monotonic() + 10.0
     while executor.snapshot("victim").suspended and time.monotonic() < end_s:
         time.sleep(0.01)
-    cured = drive(2.0, [])
+    cured = drive(1.0, [])
     gc.collect()
     figures = {
         "minutes": minutes,

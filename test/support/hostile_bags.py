@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import random
 import sqlite3
 import struct
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from bags import STORE, TOPIC, CompressionMode, StoragePlugin, find_file, make_image, write_bag
+from bags import STORE, TOPIC, CompressionMode, StoragePlugin, make_file, make_image
 from hostile_images import spoil_bytes
 
 from jetson_dnn_rt.cameras.bags.compression import import_zstd
@@ -63,18 +62,11 @@ def index(offsets: Iterable[int], size: int | None = None) -> bytes:
 
 def end(starts: Iterable[int], position: int) -> bytes:
     """A summary with the places of chunks, for a file that is `position` bytes long so far."""
-    body = b"".join(
-        record(_CHUNK_INDEX, bytes(16) + struct.pack("<Q", s) + bytes(8)) for s in starts
-    )
+    places = (bytes(16) + struct.pack("<Q", start) + bytes(8) for start in starts)
+    body = b"".join(record(_CHUNK_INDEX, place) for place in places)
     data_end = record(0x0F, bytes(4))
-    return (
-        data_end + body + record(0x02, struct.pack("<QQI", position + len(data_end), 0, 0)) + MAGIC
-    )
-
-
-def compress_zeros(size: int, compression: str = "zstd") -> bytes:
-    """Compress `size` zeros."""
-    return compress(bytes(size), compression)
+    footer = record(0x02, struct.pack("<QQI", position + len(data_end), 0, 0))
+    return data_end + body + footer + MAGIC
 
 
 def compress(plain: bytes, compression: str = "zstd") -> bytes:
@@ -82,8 +74,7 @@ def compress(plain: bytes, compression: str = "zstd") -> bytes:
     if compression == "lz4":
         import lz4.frame
 
-        large = lz4.frame.BLOCKSIZE_MAX4MB
-        packed: bytes = lz4.frame.compress(plain, block_size=large)
+        packed: bytes = lz4.frame.compress(plain, block_size=lz4.frame.BLOCKSIZE_MAX4MB)
     else:
         packed = import_zstd().compress(plain, level=19 if len(plain) > 1 << 20 else 3)
     return packed
@@ -101,12 +92,12 @@ def sound_chunk(values: Iterable[int]) -> bytes:
 
 def _many_failures() -> bytes:
     """500 messages in one chunk of 31 MB whose checksum is wrong."""
-    packed = compress_zeros(31 << 20)
+    packed = compress(bytes(31 << 20))
     return HEAD + chunk(packed, "zstd", 31 << 20, crc=1) + index([0] * 500)
 
 
 def _many_bombs() -> bytes:
-    bomb = chunk(compress_zeros(31 << 20), "zstd", 31 << 20)
+    bomb = chunk(compress(bytes(31 << 20)), "zstd", 31 << 20)
     body = HEAD + bomb * 300 + sound_chunk(range(3))
     return body + end([], len(body))
 
@@ -138,9 +129,9 @@ MCAP: dict[str, Callable[[], bytes]] = {
     "an index longer than it is": lambda: _sound(chunk(message(7)) + index([0], 4096)),
     "a chunk of 2^63 bytes": lambda: _sound(chunk(b"x" * 20, "zstd", 1 << 63)),
     "a chunk of 2^63 bytes, plain": lambda: _sound(chunk(b"", "", 1 << 63)),
-    "a bomb of records": lambda: _sound(chunk(compress_zeros(625_000_000), "zstd", 625_000_000)),
-    "a bomb that says less": lambda: _sound(chunk(compress_zeros(625_000_000), "zstd", 1 << 24)),
-    "a bomb of lz4": lambda: _sound(chunk(compress_zeros(300 << 20, "lz4"), "lz4", 300 << 20)),
+    "a bomb of records": lambda: _sound(chunk(compress(bytes(625_000_000)), "zstd", 625_000_000)),
+    "a bomb that says less": lambda: _sound(chunk(compress(bytes(625_000_000)), "zstd", 1 << 24)),
+    "a bomb of lz4": lambda: _sound(chunk(compress(bytes(300 << 20), "lz4"), "lz4", 300 << 20)),
     "300 small bombs": _many_bombs,
     "20 chunks of empty records": _many_records,
     "a bomb fetched 500 times": _many_failures,
@@ -199,11 +190,17 @@ def make_database(path: Path, *statements: str, page_size: int = 512, rows: int 
             database.execute("INSERT INTO topics VALUES (?, ?, ?, ?)", row)
         for number in range(rows):
             data = bytes(STORE.serialize_cdr(make_image(number, rows=1), IMAGE))
-            database.execute(
-                "INSERT INTO messages VALUES (?, 1, ?, ?)", (number + 1, number, data)
-            )
+            row = (number + 1, number, data)
+            database.execute("INSERT INTO messages VALUES (?, 1, ?, ?)", row)
     database.close()
     return path
+
+
+def find_root(path: Path) -> int:
+    """The first page of the messages."""
+    query = "SELECT rootpage FROM sqlite_master WHERE name = 'messages'"
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        return int(database.execute(query).fetchone()[0])
 
 
 def _rename_in_schema(path: Path) -> None:
@@ -220,11 +217,9 @@ def _promise_a_blob(path: Path) -> None:
     make_database(path, TOPICS, MESSAGES, page_size=4096)
     with sqlite3.connect(path) as database:
         database.execute("INSERT INTO messages VALUES (1, 1, 1, zeroblob(20000))")
-        query = "SELECT rootpage FROM sqlite_master WHERE name = 'messages'"
-        (root,) = database.execute(query).fetchone()
     database.close()
     data = bytearray(path.read_bytes())
-    begin = (root - 1) * 4096
+    begin = (find_root(path) - 1) * 4096
     cell = begin + struct.unpack_from(">H", data, begin + 8)[0]
     local = 489  # bytes of the row in this page (SQLite's file format, 1.6)
     size = local + 4092 * 219_941
@@ -250,18 +245,12 @@ def _lead_in_circles(path: Path) -> None:
     """A tree in which every child of a page is the same page, eight levels deep."""
     make_database(path, TOPICS, MESSAGES, rows=300)
     data = bytearray(path.read_bytes())
-    database = sqlite3.connect(path)
-    (root,) = database.execute(
-        "SELECT rootpage FROM sqlite_master WHERE name='messages'"
-    ).fetchone()
-    database.close()
+    root = find_root(path)
     pages = [data[place : place + 512] for place in range(0, len(data), 512)]
     page = max((p for p in pages if p[0] == 0x05), key=lambda p: int(p[4]))  # with most children
     (cells,) = struct.unpack_from(">H", page, 3)
-    leaves = [n for n in range(2, len(data) // 512) if data[n * 512] == 0x0D and n + 1 != root][
-        -9:
-    ]
-    numbers = [root, *(leaf + 1 for leaf in leaves)]
+    leaves = [n for n, p in enumerate(pages, 1) if n > 2 and p[0] == 0x0D and n != root]
+    numbers = [root, *leaves[-9:]]
     for number, child in itertools.pairwise(numbers):
         copy = bytearray(page)
         struct.pack_into(">I", copy, 8, child)
@@ -312,33 +301,12 @@ DB3: dict[str, Callable[[Path], Any]] = {
 """Databases by what is wrong with them; each function writes one."""
 
 
-@cache
-def _make_sound(plugin: StoragePlugin, compression: CompressionMode) -> tuple[str, bytes]:
-    with tempfile.TemporaryDirectory() as folder:
-        bag = write_bag(
-            Path(folder, "bag"),
-            (make_image(i) for i in range(40)),
-            plugin=plugin,
-            compression=compression,
-        )
-        file = find_file(bag)
-        return file.name, file.read_bytes()
-
-
 def mutate_bag(seed: int, folder: Path) -> Path:
     """A file of a bag that is spoilt at random, the same for the same seed."""
     rng = random.Random(seed)
-    plugin, compression = rng.choice(
-        [
-            (StoragePlugin.MCAP, CompressionMode.NONE),
-            (StoragePlugin.MCAP, CompressionMode.STORAGE),
-            (StoragePlugin.MCAP, CompressionMode.MESSAGE),
-            (StoragePlugin.SQLITE3, CompressionMode.NONE),
-            (StoragePlugin.SQLITE3, CompressionMode.MESSAGE),
-            (StoragePlugin.SQLITE3, CompressionMode.FILE),
-        ]
-    )
-    name, data = _make_sound(plugin, compression)
+    plugin = rng.choice((StoragePlugin.MCAP, StoragePlugin.SQLITE3))
+    whole = "STORAGE" if plugin is StoragePlugin.MCAP else "FILE"
+    name, data = make_file(plugin, CompressionMode[rng.choice(("NONE", "MESSAGE", whole))], 40)
     path = folder / name
     path.write_bytes(data[:16] + spoil_bytes(data[16:], rng))
     return path

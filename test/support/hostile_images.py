@@ -52,29 +52,22 @@ def resize_jpeg(file: bytes, height: int, width: int) -> bytes:
 
 def resize_png(file: bytes, height: int, width: int) -> bytes:
     """The same file with another size in its header, whose checksum is right."""
-    header = b"IHDR" + struct.pack(">II", width, height) + file[24:29]
-    return file[:12] + header + struct.pack(">I", zlib.crc32(header)) + file[33:]
+    size = struct.pack(">II", width, height)
+    return file[:8] + make_chunk(b"IHDR", size + file[24:29]) + file[33:]
 
 
 def disguise_jpeg(height: int, width: int) -> bytes:
     """A JPEG with two sizes: libjpeg skips ``FF 00``, a reader of segments goes to the other."""
     hidden = resize_jpeg(make_jpeg(16, 16), height, width)[2:]
-    decoy = (
-        b"\xff\xc0\x00\x11\x08"
-        + struct.pack(">HH", 48, 64)
-        + b"\x03\x01\x22\x00\x02\x11\x01\x03\x11\x01"
-    )
+    components = b"\x03\x01\x22\x00\x02\x11\x01\x03\x11\x01"
+    decoy = b"\xff\xc0\x00\x11\x08" + struct.pack(">HH", 48, 64) + components
     return b"\xff\xd8\xff\x00" + struct.pack(">H", 2 + len(hidden)) + hidden + decoy
 
 
 def make_chunk(kind: bytes, content: bytes) -> bytes:
     """A chunk of a PNG file."""
-    return (
-        struct.pack(">I", len(content))
-        + kind
-        + content
-        + struct.pack(">I", zlib.crc32(kind + content))
-    )
+    checksum = struct.pack(">I", zlib.crc32(kind + content))
+    return struct.pack(">I", len(content)) + kind + content + checksum
 
 
 def make_flat_png(height: int, width: int, *, before: bytes = b"", behind: bytes = b"") -> bytes:
@@ -83,14 +76,9 @@ def make_flat_png(height: int, width: int, *, before: bytes = b"", behind: bytes
     row = bytes(1 + 3 * width)
     pixels = b"".join([packer.compress(row) for _ in range(height)]) + packer.flush()
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    return (
-        b"\x89PNG\r\n\x1a\n"
-        + make_chunk(b"IHDR", header)
-        + before
-        + make_chunk(b"IDAT", pixels)
-        + behind
-        + make_chunk(b"IEND", b"")
-    )
+    picture = make_chunk(b"IDAT", pixels)
+    start = b"\x89PNG\r\n\x1a\n" + make_chunk(b"IHDR", header)
+    return start + before + picture + behind + make_chunk(b"IEND", b"")
 
 
 @cache
@@ -167,25 +155,18 @@ def mutate_file(seed: int) -> bytes:
     if made == 0:
         return disguise_jpeg(rng.choice(_SIZES), rng.choice(_SIZES))
     if made == 1:
-        return rng.choice(
-            (b"", b"\xff\xd8", b"\x89PNG\r\n\x1a\n", rng.randbytes(500), _other_format(rng))
-        )
+        starts = (b"", b"\xff\xd8", b"\x89PNG\r\n\x1a\n")
+        return rng.choice((*starts, rng.randbytes(500), _other_format(rng)))
     if made == 2:
         return repeat_scans(make_jpeg(progressive=True), rng.choice((1, 30, 2000)))
     if made == 3:
         return turn_jpeg(make_jpeg(), rng.randrange(12))
     if made == 4:
-        return (
-            animate_png(48, 64)
-            if rng.random() < 0.5
-            else make_flat_png(*rng.choices(_SIZES[1:7], k=2))
-        )
+        size = rng.choices(_SIZES[1:7], k=2)
+        return animate_png(48, 64) if rng.random() < 0.5 else make_flat_png(*size)
     if made == 12:
-        return inflate_png(
-            rng.choice((b"zTXt", b"iTXt", b"iCCP")),
-            rng.choice((1, 20, 200)),
-            behind=rng.random() < 0.5,
-        )
+        kind, count = rng.choice((b"zTXt", b"iTXt", b"iCCP")), rng.choice((1, 20, 200))
+        return inflate_png(kind, count, behind=rng.random() < 0.5)
     if made == 13:
         return split_png(rng.choice((1, 1000, 100_000)))
     file = rng.choice((make_jpeg(), make_jpeg(progressive=True), make_png()))
@@ -213,13 +194,10 @@ def spoil_bytes(file: bytes, rng: random.Random) -> bytes:
         elif how == 3:
             data[place:place] = data[place:end] * rng.choice((1, 2, 300))
         elif how == 4:
-            data[place : place + 4] = rng.choice(
-                (b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\0\0\0\0")
-            )
+            data[place : place + 4] = rng.choice((b"\xff" * 4, b"\x7f\xff\xff\xff", bytes(4)))
         elif how == 5:
-            data[place:place] = rng.choice(
-                (b"\xff\x00", b"\xff" * 9, b"\xff\xd8", b"\xff\xc0", bytes(5))
-            )
+            insertions = (b"\xff\x00", b"\xff" * 9, b"\xff\xd8", b"\xff\xc0", bytes(5))
+            data[place:place] = rng.choice(insertions)
         else:
             del data[place:]
     return bytes(data)

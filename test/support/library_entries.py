@@ -54,11 +54,19 @@ def snapshot(folder: Path) -> dict[str, bytes | str]:
     return found
 
 
-def reseal(folder: Path, content: object) -> None:
-    """Give an entry a header of any content, with the hash that fits."""
+def seal(content: object) -> str:
+    """A header of any content, with the hash that fits: what a clumsy program would write."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    header = {"schema": 1, "sha256": hashlib.sha256(text.encode()).hexdigest(), "content": content}
-    (folder / "entry.json").write_text(json.dumps(header))
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return json.dumps({"schema": 1, "sha256": digest, "content": content})
+
+
+def read_content(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "entry.json").read_text())["content"]
+
+
+def reseal(folder: Path, content: object) -> None:
+    (folder / "entry.json").write_text(seal(content))
 
 
 def spoil(value: Any, draw: Callable[[int], int]) -> Any:

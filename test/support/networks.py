@@ -6,13 +6,19 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
 
+from jetson_dnn_rt.backends.registry import inspect_backend
+from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.models.heads.registry import recognise_head
 from jetson_dnn_rt.models.input.preprocessing import Preprocessing
 from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.models.sources.torch import TorchOrigin
+from jetson_dnn_rt.variants.running.pipeline import Pipeline
+from jetson_dnn_rt.variants.running.variant_set import VariantSet
+from jetson_dnn_rt.variants.spec import VariantSpec
 
 
 class Classifier(torch.nn.Module):
@@ -68,6 +74,16 @@ def make_model(
     head = recognise_head(origin.probe(*size), size)
     names = labels or tuple(f"class_{i}" for i in range(head.classes))
     return Model("test:network", head, Preprocessing(*size), names, "0" * 64, origin)
+
+
+def load_pipeline(model: Model, name: str, *arguments, **options) -> Pipeline:
+    """One variant of a model; the test is skipped where its back end lacks the precision."""
+    spec = VariantSpec.parse(name)
+    info = inspect_backend(spec.backend)
+    if spec.precision not in info.precisions:
+        pytest.skip(f"{name}: {info.reason}")
+    variants = VariantSet(TaskConfig(variants=(name,)), model, *arguments, **options)
+    return variants.pipelines[str(spec)]
 
 
 def calibrate(

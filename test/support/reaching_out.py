@@ -6,7 +6,6 @@ import ctypes
 import json
 import os
 import socket
-import threading
 import time
 from typing import Any
 
@@ -83,13 +82,6 @@ def fill_memory(data: bytes) -> int:
 
 def count(data: bytes) -> int:
     return len(data)
-
-
-def start_thread(data: bytes) -> str:
-    thread = threading.Thread(target=time.sleep, args=(0,))
-    thread.start()
-    thread.join()
-    return "started"
 
 
 def run_for_ever(data: bytes) -> None:

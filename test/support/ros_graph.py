@@ -65,7 +65,7 @@ class Ros:
         self.spinner.start()
 
     def _add(self, node: Node) -> None:
-        self.spinner.executor.add_node(node)
+        self.spinner.add(node)
         self._nodes.append(node)
 
     def make(self, kind: Callable[..., Any], *args: Any, **options: Any) -> Any:
@@ -73,9 +73,7 @@ class Ros:
 
         def make() -> Any:
             node = kind(*args, context=self.context, **options)
-            for one in (node, *getattr(node, "children", ())):
-                self.spinner.executor.add_node(one)
-            self._nodes.append(node)
+            self._add(node)
             return node
 
         return self.call(make)
@@ -90,6 +88,15 @@ class Ros:
 
         parameters = [Parameter(name, value=value) for name, value in values.items()]
         return self.call(lambda: node.set_parameters(parameters))[0]
+
+    def set_by_service(self, name: str, **values: Any) -> Any:
+        """Set parameters of the node of that name over its service; returns the first result."""
+        from rcl_interfaces.srv import SetParameters
+        from rclpy.parameter import Parameter
+
+        parameters = [Parameter(n, value=v).to_parameter_msg() for n, v in values.items()]
+        request = SetParameters.Request(parameters=parameters)
+        return self.request(SetParameters, f"{name}/set_parameters", request).results[0]
 
     def listen(self, kind: Any, topic: str, qos: QoSProfile | int = 10) -> Inbox:
         inbox = Inbox()

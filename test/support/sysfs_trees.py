@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from jetson_dnn_rt.platforms.files import SystemFiles
 BOOT_ID = "3b7f7b5e-9a43-4d6e-8f0b-0a8f5d1c2e77"
 CPUS = "sys/devices/system/cpu"
 EMC = "sys/kernel/debug/bpmp/debug/clk/emc"
+ENDS = ("MAX", "MIN")
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,6 @@ class Tree:
     chip: str
     policies: tuple[tuple[tuple[int, ...], str, tuple[float, ...]], ...]
     gpu_folder: str
-    gpu_node: str
     gpu_mhz: tuple[float, ...]
     emc: tuple[float, float]
     rails: tuple[tuple[tuple[str, int, int], ...], ...]
@@ -47,9 +47,23 @@ class Tree:
 _ORIN_CHIP = "nvidia,tegra234"
 
 
-def _list_cores(*cores: int) -> str:
-    lines = [f"CORE_{core} /sys/devices/system/cpu/cpu{core}/online\n" for core in cores]
-    return "".join(["\n< PARAM TYPE=FILE NAME=CPU_ONLINE >\n", *lines])
+def _describe_modes(
+    cores: Sequence[int], clusters: Mapping[str, int], gpu_folder: str, modes: str
+) -> str:
+    """A nvpmodel.conf: cores that modes switch, names of clusters with their first core, modes."""
+    name = gpu_folder.rpartition("/")[2]
+    lines = ["\n< PARAM TYPE=FILE NAME=CPU_ONLINE >"]
+    lines += [f"CORE_{core} /{CPUS}/cpu{core}/online" for core in cores]
+    for cluster, cpu in clusters.items():
+        lines += [f"< PARAM TYPE=CLOCK NAME={cluster} >"]
+        lines += [f"{e}_FREQ /{CPUS}/cpu{cpu}/cpufreq/scaling_{e.lower()}_freq" for e in ENDS]
+    lines += [
+        "",
+        "< PARAM TYPE=CLOCK NAME=GPU >",
+        f"MAX_FREQ /{gpu_folder}/devfreq/{name}/max_freq",
+    ]
+    lines += ["< PARAM TYPE=CLOCK NAME=EMC >", "MAX_FREQ /sys/kernel/nvpmodel_emc_cap/emc_iso_cap"]
+    return "\n".join(lines) + modes
 
 
 TX2 = Tree(
@@ -61,7 +75,6 @@ TX2 = Tree(
         ((1, 2), "nvidia,denver", boards.TX2_CPU_MHZ),
     ),
     gpu_folder="sys/devices/17000000.gp10b",
-    gpu_node="gp10b",
     gpu_mhz=boards.TX2_GPU_MHZ,
     emc=(204.0, 1866.0),
     rails=(
@@ -69,23 +82,11 @@ TX2 = Tree(
         (("VDD_IN", 19072, 277), ("VDD_SYS_CPU", 19072, 100), ("VDD_SYS_DDR", 19072, 65)),
     ),
     iio=True,
-    modes=_list_cores(0, 1, 2, 3, 4, 5)
-    + """
-< PARAM TYPE=CLOCK NAME=CPU_A57 >
-FREQ_TABLE /sys/devices/system/cpu/cpu0/cpufreq/scaling_available_frequencies
-MAX_FREQ /sys/devices/system/cpu/cpu0/cpufreq/scaling_max_freq
-MIN_FREQ /sys/devices/system/cpu/cpu0/cpufreq/scaling_min_freq
-
-< PARAM TYPE=CLOCK NAME=CPU_DENVER >
-MAX_FREQ /sys/devices/system/cpu/cpu1/cpufreq/scaling_max_freq
-MIN_FREQ /sys/devices/system/cpu/cpu1/cpufreq/scaling_min_freq
-
-< PARAM TYPE=CLOCK NAME=GPU >
-MAX_FREQ /sys/devices/17000000.gp10b/devfreq/17000000.gp10b/max_freq
-
-< PARAM TYPE=CLOCK NAME=EMC >
-MAX_FREQ /sys/kernel/nvpmodel_emc_cap/emc_iso_cap
-
+    modes=_describe_modes(
+        range(6),
+        {"CPU_A57": 0, "CPU_DENVER": 1},
+        "sys/devices/17000000.gp10b",
+        """
 # as fast as it goes
 < POWER_MODEL ID=0 NAME=MAXN >
 CPU_ONLINE CORE_1 1
@@ -106,6 +107,7 @@ EMC MAX_FREQ 1331200000
 
 < PM_CONFIG DEFAULT=0 >
 """,
+    ),
 )
 
 XAVIER = Tree(
@@ -117,24 +119,19 @@ XAVIER = Tree(
         for first in (0, 2, 4, 6)
     ),
     gpu_folder="sys/devices/17000000.gv11b",
-    gpu_node="gv11b",
     gpu_mhz=boards.XAVIER_GPU_MHZ,
     emc=(204.0, 2133.0),
     rails=(
         (("GPU", 19048, 80), ("CPU", 19048, 120), ("SOC", 19048, 110)),
         (("CV", 19048, 10), ("VDDRQ", 19048, 40), ("SYS5V", 19048, 150)),
     ),
-    modes=_list_cores(0, 4, 5, 6, 7)
-    + """< PARAM TYPE=FILE NAME=TPC_POWER_GATING >
+    modes=_describe_modes(
+        (0, 4, 5, 6, 7),
+        {"CPU_DENVER_0": 0, "CPU_DENVER_1": 2},
+        "sys/devices/17000000.gv11b",
+        """
+< PARAM TYPE=FILE NAME=TPC_POWER_GATING >
 TPC_PG_MASK /sys/devices/gpu.0/tpc_pg_mask
-< PARAM TYPE=CLOCK NAME=CPU_DENVER_0 >
-MAX_FREQ /sys/devices/system/cpu/cpu0/cpufreq/scaling_max_freq
-< PARAM TYPE=CLOCK NAME=CPU_DENVER_1 >
-MAX_FREQ /sys/devices/system/cpu/cpu2/cpufreq/scaling_max_freq
-< PARAM TYPE=CLOCK NAME=GPU >
-MAX_FREQ /sys/devices/17000000.gv11b/devfreq/17000000.gv11b/max_freq
-< PARAM TYPE=CLOCK NAME=EMC >
-MAX_FREQ /sys/kernel/nvpmodel_emc_cap/emc_iso_cap
 < POWER_MODEL ID=0 NAME=MAXN >
 CPU_DENVER_0 MAX_FREQ -1
 GPU MAX_FREQ -1
@@ -152,6 +149,7 @@ EMC MAX_FREQ 1333000000
 < PM_CONFIG DEFAULT=2 >
 < FAN_CONFIG DEFAULT=cool >
 """,
+    ),
     cpu_least_khz=1_190_400,
 )
 
@@ -164,7 +162,6 @@ AGX_ORIN = Tree(
         for first in (0, 4, 8)
     ),
     gpu_folder="sys/devices/17000000.ga10b",
-    gpu_node="ga10b",
     gpu_mhz=boards.AGX_ORIN_GPU_MHZ,
     emc=(204.0, 3199.0),
     rails=(
@@ -174,17 +171,18 @@ AGX_ORIN = Tree(
     modes="",
 )
 
+_ORIN_NANO_MHZ = (*(round(115.2 + 76.8 * step, 1) for step in range(19)), 1510.4)
+
 ORIN_NANO = Tree(
     name="orin-nano",
     model="NVIDIA Jetson Orin Nano Developer Kit",
     chip=_ORIN_CHIP,
     policies=(
-        ((0, 1, 2, 3), "arm,cortex-a78", boards.ORIN_NANO_CPU_MHZ),
-        ((4, 5), "arm,cortex-a78", boards.ORIN_NANO_CPU_MHZ),
+        ((0, 1, 2, 3), "arm,cortex-a78", _ORIN_NANO_MHZ),
+        ((4, 5), "arm,cortex-a78", _ORIN_NANO_MHZ),
     ),
     gpu_folder="sys/devices/platform/bus@0/17000000.gpu",
-    gpu_node="gpu",
-    gpu_mhz=boards.ORIN_NANO_GPU_MHZ,
+    gpu_mhz=(306.0, 408.0, 510.0, 612.0, 624.75),
     emc=(204.0, 2133.0),
     rails=((("VDD_IN", 5016, 1100), ("VDD_CPU_GPU_CV", 5016, 300), ("VDD_SOC", 5016, 280)),),
     modes="",
@@ -258,14 +256,13 @@ def write_policy(
 
 
 def _write_gpu(root: Path, tree: Tree) -> None:
-    name = tree.gpu_folder.rpartition("/")[2]
-    hz = [round(mhz * 1e6) for mhz in tree.gpu_mhz]
-    _write_devfreq(root, tree.gpu_folder, name, tree.gpu_node, hz)
+    _write_devfreq(root, tree.gpu_folder, [round(mhz * 1e6) for mhz in tree.gpu_mhz])
     # Another device behind devfreq, which is none of our business.
-    _write_devfreq(root, "sys/devices/15340000.vic", "15340000.vic", "vic", [115_200_000])
+    _write_devfreq(root, "sys/devices/15340000.vic", [115_200_000])
 
 
-def _write_devfreq(root: Path, device: str, name: str, node: str, hz: Sequence[int]) -> None:
+def _write_devfreq(root: Path, device: str, hz: Sequence[int]) -> None:
+    name = device.rpartition("/")[2]
     folder = f"{device}/devfreq/{name}"
     for key, value in (
         ("governor", "nvhost_podgov"),
@@ -275,7 +272,7 @@ def _write_devfreq(root: Path, device: str, name: str, node: str, hz: Sequence[i
         ("cur_freq", hz[0]),
     ):
         write_file(root, f"{folder}/{key}", value)
-    write_file(root, f"{device}/of_node/name", node)
+    write_file(root, f"{device}/of_node/name", name.partition(".")[2])
     (root / folder / "device").symlink_to("../..")
     classes = root / "sys/class/devfreq"
     classes.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,10 @@
-"""A task node alone between a publisher and a subscription."""
+"""A task node alone between a publisher and a subscription; what observers and statuses tell."""
 
 from __future__ import annotations
 
 import array
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import ros_graph
@@ -11,7 +13,47 @@ from sensor_msgs.msg import Image
 from vision_msgs.msg import Detection2DArray
 
 from jetson_dnn_rt.nodes.tasks.task_node import DetectorNode
-from jetson_dnn_rt.tasks import Outcome
+from jetson_dnn_rt.tasks import JobRecord, Outcome, Work
+
+
+class Seen:
+    """An observer: jobs that ended, with their works."""
+
+    def __init__(self) -> None:
+        self.items: list[tuple[JobRecord, Work]] = []
+        self._condition = threading.Condition()
+
+    def __call__(self, record: JobRecord, work: Work) -> None:
+        with self._condition:
+            self.items.append((record, work))
+            self._condition.notify_all()
+
+    def wait(
+        self, count: int, wanted: Callable[[JobRecord], bool] = lambda record: True
+    ) -> list[tuple[JobRecord, Work]]:
+        """Wait for so many jobs that are wanted; returns those there are."""
+
+        def find() -> list[tuple[JobRecord, Work]]:
+            return [item for item in self.items if wanted(item[0])]
+
+        with self._condition:
+            assert self._condition.wait_for(lambda: len(find()) >= count, ros_graph.TIMEOUT_S)
+            return find()
+
+    def after(self, send: Callable[[], None]) -> JobRecord:
+        """Call `send`, and wait for the next job to end."""
+        count = len(self.items)
+        send()
+        return self.wait(count + 1)[-1][0]
+
+    def of(self, task: str) -> list[tuple[JobRecord, Work]]:
+        """The jobs of one task."""
+        return [item for item in self.items if item[0].task == task]
+
+    @property
+    def variants(self) -> list[str]:
+        """The variant of each job."""
+        return [record.variant for record, _ in self.items]
 
 
 def make_image(ros: Ros, size: tuple[int, int] = (48, 64), /, **changes: Any) -> Image:
@@ -32,7 +74,10 @@ class Bench:
         self.ros = ros
         # On a busy machine a millisecond of work may take a hundred.
         given = {"model": "null:1", "warmup_runs": 2, "deadline_ms": 500.0, **values}
-        self.node = ros.make(node_class, parameter_overrides=make_parameters(given))
+        self.seen = Seen()
+        self.node = ros.make(
+            node_class, parameter_overrides=make_parameters(given), observer=self.seen
+        )
         self.images = ros.advertise(Image, "image_raw")
 
     def start(self) -> Inbox:
@@ -58,6 +103,30 @@ class Bench:
             lambda: sum(self.node.snapshot.outcomes.values()) == count, f"outcome {count}"
         )
         assert self.node.session.wait_idle(ros_graph.TIMEOUT_S)
+
+
+class Log:
+    """Takes what a node logs."""
+
+    def __init__(self, node: Any) -> None:
+        self.lines: list[str] = []
+        names = ("info", "warning", "warn", "error")
+        fields = dict.fromkeys(names, staticmethod(self.lines.append))
+        node.get_logger = lambda: type("Logger", (), fields)
+
+    def count(self, text: str) -> int:
+        """Lines with this text."""
+        return sum(text in line for line in self.lines)
+
+
+def start_coordinator(ros: Ros, tables: str, **values: Any) -> Any:
+    """The coordinator of a detector in another process, with a file of tables."""
+    from jetson_dnn_rt.nodes.coordinator.coordinator_node import CoordinatorNode
+
+    given = {"tasks": ["detector"], "tables": [tables], **values}
+    node = ros.make(CoordinatorNode, parameter_overrides=make_parameters(given))
+    assert ros.call(node.autostart), node.fault
+    return node
 
 
 def make_parameters(values: dict[str, Any]) -> list[Any]:

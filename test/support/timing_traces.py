@@ -94,6 +94,7 @@ def write_trace_of(folder: Path, jobs: list[JobRecord], interference: str = "non
     return folder
 
 
-def read_made(folder: Path, **changes: Any) -> Recording:
-    """A recording of made-up jobs."""
-    return read_recording("x", [open_trace(write_trace_of(folder, make_jobs(**changes)))])
+def read_made(folder: Path, jobs: list[JobRecord] | None = None, **changes: Any) -> Recording:
+    """A recording of jobs, by default of made-up ones."""
+    jobs = make_jobs(**changes) if jobs is None else jobs
+    return read_recording("x", [open_trace(write_trace_of(folder, jobs))])

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from jetson_dnn_rt.tasks import Admission, JobRecord, Outcome, StageRecord
+from jetson_dnn_rt.traces.reader import open_trace
 from jetson_dnn_rt.traces.schema import (
     TracedJob,
     TracedTask,
@@ -81,6 +82,11 @@ def write_parquet_trace(
         for record in records:
             writer.write(record, wait=True)
     return folder
+
+
+def sequences(path: Path) -> list[int]:
+    """Numbers of the jobs that can be read."""
+    return [job.record.sequence for job in open_trace(path).jobs()]
 
 
 def write_part(path: Path, records: Iterable[JobRecord]) -> Path:

@@ -11,8 +11,8 @@ from networks import make_model
 from jetson_dnn_rt.models.model import Model, Part
 from jetson_dnn_rt.tvm.library import TvmVariant
 from jetson_dnn_rt.variants.library.library import Library
+from jetson_dnn_rt.variants.network import Network
 from jetson_dnn_rt.variants.running.engines import TuningOptions
-from jetson_dnn_rt.variants.running.network import Network
 from jetson_dnn_rt.variants.spec import VariantSpec
 
 VARIANT = "full@tvm-fp32"

@@ -10,8 +10,7 @@ from networks import make_model
 from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.tvm.database import TuningDatabase
 from jetson_dnn_rt.tvm.lowering import lower
-from jetson_dnn_rt.tvm.target import TvmTarget
-from jetson_dnn_rt.tvm.tuning import TuningBudget, TuningState, tune
+from jetson_dnn_rt.tvm.tuning import TuningState, tune
 
 SIZE = (16, 24)
 
@@ -43,14 +42,7 @@ def make_small() -> Model:
 
 
 def tune_model(
-    model: Model,
-    target: TvmTarget,
-    database: TuningDatabase,
-    *,
-    precision: str = "fp32",
-    trials: int = 2,
-    **options: Any,
+    model: Model, database: TuningDatabase, *, trials: int = 2, **options: Any
 ) -> TuningState:
     """Lower and tune the whole of a model."""
-    module = lower(model, precision, target)
-    return tune(module, target, database, TuningBudget(trials), **options)
+    return tune(lower(model, "fp32", database.target), database, trials, **options)

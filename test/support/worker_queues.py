@@ -12,6 +12,10 @@ REAL_TIME = (
     *("test/cli/test_run.py", "test/lab/profile/test_co_runners.py"),
     "test/lab/evaluate/test_realtime.py",
 )
+# Among these: they build, whatever the time.
+NOT_TIMED = tuple(
+    f"test/runtime/test_{name}.py" for name in ("builder", "builder_tvm", "forecast", "task")
+)
 QUEUE = "real time"
 
 
@@ -24,4 +28,5 @@ class WorkerQueues(LoadScopeScheduling):  # type: ignore[misc] # xdist has no ty
 
 def find_queue(nodeid: str) -> str:
     """Return the name of the queue of a test: tests of one queue never overlap."""
-    return QUEUE if nodeid.startswith(REAL_TIME) else nodeid.split("::", 1)[0]
+    file = nodeid.split("::", 1)[0]
+    return QUEUE if file.startswith(REAL_TIME) and file not in NOT_TIMED else file

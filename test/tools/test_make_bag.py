@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import cv2
 import make_bag
 import numpy as np
@@ -13,7 +11,7 @@ from jetson_dnn_rt.cameras.bags.image_bag import BagImage, open_image_bag
 
 
 @pytest.fixture(scope="module")
-def video(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def video(tmp_path_factory):
     """Six frames of 64x32 pixels, each of another grey."""
     path = tmp_path_factory.mktemp("video") / "drive.avi"
     writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"MJPG"), 25.0, (64, 32))
@@ -33,9 +31,7 @@ def video(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["--compressed", "--zstd", "file"], "/camera/image_raw/compressed"),
     ],
 )
-def test_frames_come_over_and_over(
-    video: Path, tmp_path: Path, options: list[str], topic: str
-) -> None:
+def test_frames_come_over_and_over(video, tmp_path, options, topic):
     path = tmp_path / "bag"
     command = [str(video), str(path), "--frames", "15", "--rate", "10", "--height", "16"]
     assert make_bag.main([*command, *options]) == 0
@@ -58,22 +54,13 @@ def test_frames_come_over_and_over(
         ("drive.avi", ["--zstd", "storage"], "does not support storage-side compression"),
     ],
 )
-def test_what_cannot_be_made_is_said(
-    video: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    video_name: str,
-    options: list[str],
-    said: str,
-) -> None:
+def test_what_cannot_be_made_is_said(video, tmp_path, capsys, video_name, options, said):
     command = [str(video.with_name(video_name)), str(tmp_path / "bag"), "--frames", "2"]
     assert make_bag.main([*command, *options]) == 2
     assert said in capsys.readouterr().err
 
 
-def test_nothing_is_written_over(
-    video: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_nothing_is_written_over(video, tmp_path, capsys):
     assert make_bag.main([str(video), str(tmp_path)]) == 2
     assert "exists already" in capsys.readouterr().err
     with pytest.raises(SystemExit):

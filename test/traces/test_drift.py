@@ -22,7 +22,7 @@ from jetson_dnn_rt.traces.drift import (
 PROFILE = TimeProfile(p99_ns=1000, count=1000)
 
 
-def test_bounds_of_the_exceedance_are_clopper_and_pearsons() -> None:
+def test_bounds_of_the_exceedance_are_clopper_and_pearsons():
     # 95 % quantiles of the beta distributions (2, 99) and (11, 990).
     assert bound_exceedance(100) == pytest.approx(0.04656, abs=1e-5)
     assert bound_exceedance(1000) == pytest.approx(0.01690, abs=1e-5)
@@ -30,7 +30,7 @@ def test_bounds_of_the_exceedance_are_clopper_and_pearsons() -> None:
     assert 0.01 < bound_exceedance(100_000) < 0.0106
 
 
-def test_bound_of_the_exceedance_covers_as_promised() -> None:
+def test_bound_of_the_exceedance_covers_as_promised():
     generator = random.Random(3)
     trials, count = 2000, 200
     bound, held = bound_exceedance(count), 0
@@ -42,14 +42,14 @@ def test_bound_of_the_exceedance_covers_as_promised() -> None:
     assert 0.935 <= held / trials <= 0.965
 
 
-def test_run_lengths_are_those_of_small_chains_by_hand() -> None:
+def test_run_lengths_are_those_of_small_chains_by_hand():
     # Limit 1: the first exceedance alarms, the geometric distribution's mean.
     assert run_length(Chart(1, 1), 0.2) == pytest.approx(5.0)
     # Limit 2, up 1: two in a row from 0, gambler's run of two: (1 + p) / p^2.
     assert run_length(Chart(1, 2), 0.5) == pytest.approx(6.0)
 
 
-def test_run_length_is_what_happens() -> None:
+def test_run_length_is_what_happens():
     generator, chart, share = random.Random(4), Chart(8, 20), 0.1
     lengths = []
     for _ in range(2000):
@@ -63,7 +63,7 @@ def test_run_length_is_what_happens() -> None:
 
 
 @pytest.mark.parametrize("count", [100, 1000, 10_000])
-def test_a_false_alarm_is_rarer_than_a_million_frames(count: int) -> None:
+def test_a_false_alarm_is_rarer_than_a_million_frames(count):
     exceedance = bound_exceedance(count)
     chart = design_chart(exceedance)
     assert run_length(chart, exceedance) >= FRAMES_PER_FALSE_ALARM
@@ -73,7 +73,7 @@ def test_a_false_alarm_is_rarer_than_a_million_frames(count: int) -> None:
     assert run_length(chart, RATIO * exceedance) < 1800
 
 
-def feed(monitor: DriftMonitor, share: float, frames: int, seed: int = 1) -> int | None:
+def feed(monitor, share, frames, seed=1):
     """Frames until the alarm; None = none."""
     generator = random.Random(seed)
     for frame in range(frames):
@@ -83,7 +83,7 @@ def feed(monitor: DriftMonitor, share: float, frames: int, seed: int = 1) -> int
     return None
 
 
-def test_times_that_match_raise_no_alarm() -> None:
+def test_times_that_match_raise_no_alarm():
     monitor = DriftMonitor(PROFILE)
     assert feed(monitor, 0.01, 50_000) is None
     assert monitor.judged == 50_000
@@ -91,7 +91,7 @@ def test_times_that_match_raise_no_alarm() -> None:
     assert monitor.level < 1.0
 
 
-def test_slower_times_raise_it_soon() -> None:
+def test_slower_times_raise_it_soon():
     # A throttled board: nearly everything is above the p99.
     assert feed(DriftMonitor(PROFILE), 0.95, 100) == 9
     found = feed(DriftMonitor(PROFILE), 0.1, 5000)
@@ -99,7 +99,7 @@ def test_slower_times_raise_it_soon() -> None:
     assert found < 500
 
 
-def test_the_alarm_ends_when_times_match_again() -> None:
+def test_the_alarm_ends_when_times_match_again():
     monitor = DriftMonitor(PROFILE)
     assert math.isnan(monitor.recent)
     feed(monitor, 1.0, 100)
@@ -116,7 +116,7 @@ def test_the_alarm_ends_when_times_match_again() -> None:
     assert (monitor.alarm, monitor.alarms, monitor.level) == (False, 1, 0.0)
 
 
-def test_without_a_profile_the_first_frames_are_it() -> None:
+def test_without_a_profile_the_first_frames_are_it():
     monitor = DriftMonitor()
     generator = random.Random(5)
     for _ in range(LEARNED_TIMES):
@@ -133,13 +133,13 @@ def test_without_a_profile_the_first_frames_are_it() -> None:
     assert monitor.alarm
 
 
-def test_too_small_a_profile_is_refused() -> None:
+def test_too_small_a_profile_is_refused():
     with pytest.raises(ValueError, match="times_ns must hold at least 100 times: 99"):
         TimeProfile.of([1] * 99)
     assert TimeProfile.of(list(range(100, 0, -1))) == TimeProfile(99, 100)
 
 
 @pytest.mark.parametrize("exceedance", [0.0, 0.34, 1.0])
-def test_exceedances_that_cannot_be_tripled_are_refused(exceedance: float) -> None:
+def test_exceedances_that_cannot_be_tripled_are_refused(exceedance):
     with pytest.raises(ValueError, match="exceedance must be in"):
         design_chart(exceedance)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +20,7 @@ parquet = pytest.importorskip("pyarrow.parquet")
 RECORDS = [make_record(i) for i in range(40)]
 
 
-def write_stream(path: Path, options: Any = None) -> Path:
+def write_stream(path, options=None):
     """A stream of two batches."""
     schema = make_schema(METADATA)
     path.parent.mkdir(exist_ok=True)
@@ -33,14 +31,14 @@ def write_stream(path: Path, options: Any = None) -> Path:
     return path
 
 
-def make_trace(kind: str, folder: Path) -> Path:
+def make_trace(kind, folder):
     """The only file of a good trace."""
     if kind == "stream":
         return write_stream(folder / "jobs-0000.arrows")
     return write_parquet_trace(folder, RECORDS) / "jobs-0000.parquet"
 
 
-def read_damaged(kind: str, folder: Path, seeds: range) -> int:
+def read_damaged(kind, folder, seeds):
     """Read damaged traces; how many could be read. Run by a process of its own, too."""
     from jetson_dnn_rt.lab.report.export.tables import write_csv
     from jetson_dnn_rt.lab.wcet.samples import read_samples
@@ -64,7 +62,7 @@ def read_damaged(kind: str, folder: Path, seeds: range) -> int:
 
 
 @pytest.mark.parametrize("kind", ["stream", "parquet"])
-def test_damage_is_an_error_of_the_reader(tmp_path: Path, kind: str) -> None:
+def test_damage_is_an_error_of_the_reader(tmp_path, kind):
     """EDGES 20: offsets of a damaged stream led out of its memory; the process died of it.
 
     In a process of its own: at 13e253e seed 16 of a stream ends it with a signal.
@@ -87,7 +85,7 @@ def test_damage_is_an_error_of_the_reader(tmp_path: Path, kind: str) -> None:
     assert 0 <= int(ended.stdout) < 3 * 150
 
 
-def spoil_offsets(batch: Any) -> Any:
+def spoil_offsets(batch):
     """A batch whose first text begins far behind its data."""
     column = batch.column("task")
     offsets = np.frombuffer(column.buffers()[1], np.int32).copy()
@@ -98,22 +96,18 @@ def spoil_offsets(batch: Any) -> Any:
     return batch.set_column(0, batch.schema.field("task"), spoiled)
 
 
-def test_offsets_that_lead_out_of_the_file(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_offsets_that_lead_out_of_the_file(tmp_path, caplog):
     schema = make_schema(METADATA)
     good = make_batch([TracedJob(record) for record in RECORDS[:5]], schema)
     with pa.ipc.new_stream(tmp_path / "jobs-0000.arrows", schema) as stream:
         stream.write_batch(good)
         stream.write_batch(spoil_offsets(good))
     assert [job.record for job in open_trace(tmp_path).jobs()] == RECORDS[:5]
-    assert "breaks off" in caplog.text
+    assert "is truncated" in caplog.text
 
 
 @pytest.mark.parametrize("codec", ["lz4", "zstd"])
-def test_a_compressed_stream_is_refused(
-    tmp_path: Path, codec: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_compressed_stream_is_refused(tmp_path, codec, caplog):
     """EDGES 20: a few bytes that are gigabytes when they are unpacked."""
     options = pa.ipc.IpcWriteOptions(compression=codec)
     write_stream(tmp_path / "jobs-0000.arrows", options)
@@ -121,7 +115,7 @@ def test_a_compressed_stream_is_refused(
     assert "its buffers are compressed" in caplog.text
 
 
-def test_a_stream_of_dictionaries_is_refused(tmp_path: Path) -> None:
+def test_a_stream_of_dictionaries_is_refused(tmp_path):
     schema = make_schema(METADATA)
     batch = make_batch([TracedJob(record) for record in RECORDS], schema)
     task = batch.column("task").dictionary_encode()
@@ -132,15 +126,15 @@ def test_a_stream_of_dictionaries_is_refused(tmp_path: Path) -> None:
         list(open_trace(tmp_path).jobs())
 
 
-def test_row_groups_have_a_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_row_groups_have_a_size(tmp_path, monkeypatch):
     write_parquet_trace(tmp_path, RECORDS)
     monkeypatch.setattr(trace_reader, "ROW_GROUP_BYTES", 1000)
     with pytest.raises(ValueError, match="is damaged: row group 0 has more than 1,000 bytes"):
         list(open_trace(tmp_path).jobs())
 
 
-def empty_a_cell(name: str) -> Callable[[Any], Any]:
-    def change(table: Any) -> Any:
+def empty_a_cell(name):
+    def change(table):
         index = table.schema.get_field_index(name)
         values = table[name].to_pylist()
         values[3] = None
@@ -151,7 +145,7 @@ def empty_a_cell(name: str) -> Callable[[Any], Any]:
 
 
 @pytest.mark.parametrize("name", ["task", "outcome", "release_ns", "warm_up", "stages"])
-def test_a_cell_that_is_empty_is_named(tmp_path: Path, name: str) -> None:
+def test_a_cell_that_is_empty_is_named(tmp_path, name):
     file = write_parquet_trace(tmp_path, RECORDS) / "jobs-0000.parquet"
     table = empty_a_cell(name)(parquet.ParquetFile(file).read())
     parquet.write_table(table, file)

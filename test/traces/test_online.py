@@ -20,17 +20,17 @@ from jetson_dnn_rt.traces.online import LARGEST, OnlineStatistics, count_exceedi
         *((0, 0.5, -1), (10_000_000, 1e-3, LARGEST - 1)),
     ],
 )
-def test_samples_that_a_bound_needs(count: int, exceedance: float, above: int) -> None:
+def test_samples_that_a_bound_needs(count, exceedance, above):
     assert count_exceeding(count, exceedance) == above
 
 
-def test_no_sample_gives_no_bound() -> None:
+def test_no_sample_gives_no_bound():
     assert math.isnan(OnlineStatistics().pwcet_ns())
     assert math.isnan(OnlineStatistics().mean_ns)
     assert OnlineStatistics().percentile_ns(99.0) == 0
 
 
-def test_figures_of_a_small_sample() -> None:
+def test_figures_of_a_small_sample():
     statistics = OnlineStatistics(exceedance=0.5)
     for time_ns in (30, 10, 20, 50, 40):
         statistics.observe(time_ns)
@@ -44,7 +44,7 @@ def test_figures_of_a_small_sample() -> None:
     assert statistics.pwcet_ns() == 50.0
 
 
-def test_percentiles_forget_and_the_high_water_mark_does_not() -> None:
+def test_percentiles_forget_and_the_high_water_mark_does_not():
     statistics = OnlineStatistics(half_life=100.0)
     for _ in range(10):
         statistics.observe(1_000_000)
@@ -56,7 +56,7 @@ def test_percentiles_forget_and_the_high_water_mark_does_not() -> None:
     assert statistics.histogram.percentile_ns(99.9) == 1_000_000
 
 
-def test_parts_of_a_stream_merge() -> None:
+def test_parts_of_a_stream_merge():
     generator = random.Random(2)
     times_ns = [int(generator.expovariate(1.0) * 1e6) for _ in range(3000)]
     whole, first, second = (OnlineStatistics(1e-2, math.inf) for _ in range(3))
@@ -72,7 +72,7 @@ def test_parts_of_a_stream_merge() -> None:
         first.merge(OnlineStatistics(1e-3, math.inf))
 
 
-def test_memory_does_not_grow() -> None:
+def test_memory_does_not_grow():
     statistics = OnlineStatistics()
     size = statistics.aged.__sizeof__(), len(statistics.histogram._counts)
     for time_ns in range(0, 10_000_000, 1_000):
@@ -81,7 +81,7 @@ def test_memory_does_not_grow() -> None:
     assert len(statistics._largest) == LARGEST
 
 
-def test_bound_holds_as_often_as_promised() -> None:
+def test_bound_holds_as_often_as_promised():
     generator = random.Random(1)
     exceedance, runs = 0.05, 400
     quantile = -math.log(exceedance) * 1e6  # of the exponential distribution
@@ -96,12 +96,12 @@ def test_bound_holds_as_often_as_promised() -> None:
 
 
 @pytest.mark.parametrize("exceedance", [0.0, 1.0, -0.1])
-def test_exceedance_outside_its_range_is_refused(exceedance: float) -> None:
+def test_exceedance_outside_its_range_is_refused(exceedance):
     with pytest.raises(ValueError, match="exceedance must be in"):
         OnlineStatistics(exceedance)
 
 
 @pytest.mark.parametrize("percent", [0.0, 100.1])
-def test_percent_outside_its_range_is_refused(percent: float) -> None:
+def test_percent_outside_its_range_is_refused(percent):
     with pytest.raises(ValueError, match="percent must be in"):
         OnlineStatistics().percentile_ns(percent)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
-from traced_jobs import METADATA, make_record, write_parquet_trace
+from traced_jobs import METADATA, make_record, sequences, write_parquet_trace
 
 from jetson_dnn_rt.traces import reader as trace_reader
 from jetson_dnn_rt.traces.reader import open_trace
@@ -26,7 +25,7 @@ parquet = pytest.importorskip("pyarrow.parquet")
 RECORDS = [make_record(i) for i in range(20)]
 
 
-def write_stream(path: Path, batches: int = 4) -> Path:
+def write_stream(path, batches=4):
     """A stream as it is while its process runs: batches of five jobs, no end."""
     schema = make_schema(METADATA)
     part = StreamPart(path, schema)
@@ -37,11 +36,7 @@ def write_stream(path: Path, batches: int = 4) -> Path:
     return path
 
 
-def sequences(path: Path) -> list[int]:
-    return [job.record.sequence for job in open_trace(path).jobs()]
-
-
-def test_a_folder_the_folder_above_and_a_file_of_it(tmp_path: Path) -> None:
+def test_a_folder_the_folder_above_and_a_file_of_it(tmp_path):
     folder = write_parquet_trace(tmp_path / "out" / "trace", RECORDS)
     paths = [folder, tmp_path / "out", folder / "jobs-0000.parquet"]
     for trace in map(open_trace, paths):
@@ -50,7 +45,7 @@ def test_a_folder_the_folder_above_and_a_file_of_it(tmp_path: Path) -> None:
         assert trace.table().num_rows == 20
 
 
-def test_some_columns_only(tmp_path: Path) -> None:
+def test_some_columns_only(tmp_path):
     trace = open_trace(write_parquet_trace(tmp_path, RECORDS))
     (batch,) = trace.batches(["stages", "task"])
     assert batch.schema.names == ["stages", "task"]
@@ -58,7 +53,7 @@ def test_some_columns_only(tmp_path: Path) -> None:
     assert {b.schema.names[0] for b in stream.batches(["sequence"])} == {"sequence"}
 
 
-def test_large_parts_are_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_parts_are_read_in_pieces(tmp_path, monkeypatch):
     monkeypatch.setattr(trace_reader, "BATCH_ROWS", 6)
     trace = open_trace(write_parquet_trace(tmp_path, RECORDS))
     assert [batch.num_rows for batch in trace.batches()] == [6, 6, 6, 2]
@@ -66,56 +61,44 @@ def test_large_parts_are_read_in_pieces(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("cut", [1, 7, 100])
-def test_a_stream_that_breaks_off_is_read_to_its_last_whole_batch(
-    tmp_path: Path, cut: int, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_stream_that_breaks_off_is_read_to_its_last_whole_batch(tmp_path, cut, caplog):
     path = write_stream(tmp_path / "jobs-0000.arrows")
     data = path.read_bytes()
     path.write_bytes(data[:-cut])
     assert sequences(tmp_path) == list(range(15))
-    assert "breaks off" in caplog.text
+    assert "is truncated" in caplog.text
 
 
-def test_a_stream_without_an_end_is_whole(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    write_stream(tmp_path / "jobs-0000.arrows")
+@pytest.mark.parametrize("zeros", [0, 4096])
+def test_a_stream_without_an_end_or_with_zeros_of_a_power_cut_is_whole(tmp_path, zeros, caplog):
+    path = write_stream(tmp_path / "jobs-0000.arrows")
+    path.write_bytes(path.read_bytes() + bytes(zeros))
     assert sequences(tmp_path) == list(range(20))
     assert caplog.text == ""
 
 
-def test_zeros_after_a_power_cut_end_a_stream(tmp_path: Path) -> None:
-    path = write_stream(tmp_path / "jobs-0000.arrows")
-    path.write_bytes(path.read_bytes() + bytes(4096))
-    assert sequences(tmp_path) == list(range(20))
-
-
-def test_a_part_of_which_nothing_was_written_is_passed_over(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_part_of_which_nothing_was_written_is_passed_over(tmp_path, caplog):
     (tmp_path / "jobs-0000.arrows").touch()
     write_stream(tmp_path / "jobs-0001.arrows")
     assert sequences(tmp_path) == list(range(20))
     assert "jobs-0000.arrows is no job trace" in caplog.text
 
 
-def test_of_a_stream_and_its_parquet_the_latter_is_read(tmp_path: Path) -> None:
+def test_of_a_stream_and_its_parquet_the_latter_is_read(tmp_path):
     write_parquet_trace(tmp_path, RECORDS[:3])
     write_stream(tmp_path / "jobs-0000.arrows")
     (tmp_path / "jobs-0001.partial").write_bytes(b"half")
     assert sequences(tmp_path) == [0, 1, 2]
 
 
-def test_runs_that_were_put_together_are_said_to_be(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_runs_that_were_put_together_are_said_to_be(tmp_path, caplog):
     write_parquet_trace(tmp_path, RECORDS[:3])
     write_parquet_trace(tmp_path, RECORDS[3:5], TraceMetadata(source="evaluate"))
     assert sequences(tmp_path) == [0, 1, 2, 3, 4]
     assert "several runs" in caplog.text
 
 
-def test_columns_of_other_releases_are_passed_over(tmp_path: Path) -> None:
+def test_columns_of_other_releases_are_passed_over(tmp_path):
     """And types of other writers of Parquet are made those of this release."""
     schema = make_schema(METADATA)
     table = pa.Table.from_batches([make_batch(list(map(TracedJob, RECORDS)), schema)])
@@ -126,27 +109,27 @@ def test_columns_of_other_releases_are_passed_over(tmp_path: Path) -> None:
     assert [job.record for job in open_trace(tmp_path).jobs()] == RECORDS
 
 
-def write_with_metadata(path: Path, text: bytes) -> None:
+def write_with_metadata(path, text):
     schema = make_schema(METADATA).with_metadata({METADATA_KEY: text})
     parquet.write_table(schema.empty_table(), path)
 
 
-def test_a_later_version_is_refused(tmp_path: Path) -> None:
-    fields = json.loads(METADATA.to_json()) | {"version": TRACE_VERSION + 1, "tasks": "other"}
-    write_with_metadata(tmp_path / "jobs-0000.parquet", json.dumps(fields).encode())
+def change_metadata(**change):
+    return json.dumps(json.loads(METADATA.to_json()) | change).encode()
+
+
+def test_a_later_version_is_refused(tmp_path):
+    text = change_metadata(version=TRACE_VERSION + 1, tasks="other")
+    write_with_metadata(tmp_path / "jobs-0000.parquet", text)
     with pytest.raises(ValueError, match=r"jobs-0000.parquet: trace version 3, .* update it"):
         open_trace(tmp_path)
 
 
-def test_unknown_keys_of_this_version_are_passed_over(tmp_path: Path) -> None:
+def test_unknown_keys_of_this_version_are_passed_over(tmp_path):
     fields = json.loads(METADATA.to_json()) | {"mood": "fine"}
     fields["tasks"]["detector"]["colour"] = "red"
     write_with_metadata(tmp_path / "jobs-0000.parquet", json.dumps(fields).encode())
     assert open_trace(tmp_path).metadata == METADATA
-
-
-def change_metadata(**change: object) -> bytes:
-    return json.dumps(json.loads(METADATA.to_json()) | change).encode()
 
 
 @pytest.mark.parametrize(
@@ -164,13 +147,13 @@ def change_metadata(**change: object) -> bytes:
         change_metadata(tasks={"a": {"deadline_ns": "soon"}}),
     ],
 )
-def test_damaged_metadata_is_named(tmp_path: Path, text: bytes) -> None:
+def test_damaged_metadata_is_named(tmp_path, text):
     write_with_metadata(tmp_path / "jobs-0000.parquet", text)
     with pytest.raises(ValueError, match="no metadata of a job trace"):
         open_trace(tmp_path)
 
 
-def test_what_is_no_trace(tmp_path: Path) -> None:
+def test_what_is_no_trace(tmp_path):
     with pytest.raises(ValueError, match="No such file"):
         open_trace(tmp_path / "nothing")
     with pytest.raises(ValueError, match="is no job trace"):
@@ -185,17 +168,8 @@ def test_what_is_no_trace(tmp_path: Path) -> None:
         open_trace(other)
 
 
-def test_a_missing_column_is_named(tmp_path: Path) -> None:
+def test_a_missing_column_is_named(tmp_path):
     schema = make_schema(METADATA)
     parquet.write_table(schema.empty_table().drop(["lag_ns"]), tmp_path / "jobs-0000.parquet")
     with pytest.raises(ValueError, match="it has no lag_ns"):
         open_trace(tmp_path)
-
-
-def test_parquet_that_is_damaged_in_the_middle_is_named(tmp_path: Path) -> None:
-    path = write_parquet_trace(tmp_path, RECORDS) / "jobs-0000.parquet"
-    data = bytearray(path.read_bytes())
-    data[4:400] = bytes(396)
-    path.write_bytes(data)
-    with pytest.raises(ValueError, match=r"jobs-0000\.parquet is damaged"):
-        list(open_trace(tmp_path).jobs())

@@ -6,11 +6,10 @@ import errno
 import os
 import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 from thread_kills import kill_thread
-from traced_jobs import METADATA, make_record, write_parquet_trace
+from traced_jobs import METADATA, make_record, sequences, write_parquet_trace
 
 from jetson_dnn_rt.safety.faults import FAULTS
 from jetson_dnn_rt.tasks import Outcome
@@ -23,7 +22,7 @@ from jetson_dnn_rt.traces.writer import TraceWriter
 pytest.importorskip("pyarrow")
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_what_is_written_is_read(tmp_path):
     clocks = ClockLog("slow")
     clocks.append(make_record(3).stages[1].start_ns, "fast")
     records = [
@@ -50,7 +49,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     writer.close()  # a second time does nothing
 
 
-def test_first_started_jobs_of_a_task_in_a_variant_are_warm_up(tmp_path: Path) -> None:
+def test_first_started_jobs_of_a_task_in_a_variant_are_warm_up(tmp_path):
     records = [make_record(i) for i in range(WARM_UP_JOBS + 2)]
     records += [make_record(i, variant="other") for i in range(2)]
     trace = open_trace(write_parquet_trace(tmp_path, records))
@@ -58,7 +57,7 @@ def test_first_started_jobs_of_a_task_in_a_variant_are_warm_up(tmp_path: Path) -
     assert marks == [True] * WARM_UP_JOBS + [False] * 2 + [True] * 2
 
 
-def test_parts_follow_each_other(tmp_path: Path) -> None:
+def test_parts_follow_each_other(tmp_path):
     records = [make_record(i) for i in range(700)]
     with TraceWriter(tmp_path, METADATA, part_bytes=30_000) as writer:
         for record in records:
@@ -69,7 +68,7 @@ def test_parts_follow_each_other(tmp_path: Path) -> None:
     assert [job.record for job in open_trace(tmp_path).jobs()] == records
 
 
-def test_numbers_go_on_or_begin_anew(tmp_path: Path) -> None:
+def test_numbers_go_on_or_begin_anew(tmp_path):
     write_parquet_trace(tmp_path, [make_record(0)])
     (tmp_path / "jobs-0007.partial").write_bytes(b"half")
     (tmp_path / "jobs-notes.txt").write_text("of the user")
@@ -77,37 +76,37 @@ def test_numbers_go_on_or_begin_anew(tmp_path: Path) -> None:
     assert {file.name for file in tmp_path.iterdir()} == {
         *("jobs-0000.parquet", "jobs-0008.parquet", "jobs-notes.txt")
     }
-    assert [job.record.sequence for job in open_trace(tmp_path).jobs()] == [0, 1]
+    assert sequences(tmp_path) == [0, 1]
     with TraceWriter(tmp_path, METADATA, replace=True) as writer:
         writer.write(make_record(2))
-    assert [job.record.sequence for job in open_trace(tmp_path).jobs()] == [2]
+    assert sequences(tmp_path) == [2]
     assert (tmp_path / "jobs-notes.txt").is_file()
 
 
-def test_a_stream_that_is_left_as_it_is(tmp_path: Path) -> None:
+def test_a_stream_that_is_left_as_it_is(tmp_path):
     writer = TraceWriter(tmp_path, METADATA)
     writer.write(make_record(0))
     writer.close(convert=False)
     assert [file.name for file in tmp_path.iterdir()] == ["jobs-0000.arrows"]
-    assert [job.record.sequence for job in open_trace(tmp_path).jobs()] == [0]
+    assert sequences(tmp_path) == [0]
 
 
-def test_jobs_are_readable_while_it_runs(tmp_path: Path) -> None:
+def test_jobs_are_readable_while_it_runs(tmp_path):
     with TraceWriter(tmp_path, METADATA) as writer:
         for i in range(trace_writer.BATCH_JOBS):  # so many wake the writer
             writer.write(make_record(i))
         writer._thread.join(0)
         while writer.written < trace_writer.BATCH_JOBS:
             writer._thread.join(0.01)
-        jobs = [job.record.sequence for job in open_trace(tmp_path).jobs()]
+        jobs = sequences(tmp_path)
     assert jobs == list(range(trace_writer.BATCH_JOBS))
 
 
-def test_a_full_queue_loses_and_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_queue_loses_and_counts(tmp_path, monkeypatch):
     monkeypatch.setattr(trace_writer, "QUEUE_LIMIT", 4)
     hold = threading.Event()
 
-    def clocks(time_ns: int) -> str:
+    def clocks(time_ns):
         hold.wait()
         return ""
 
@@ -122,14 +121,14 @@ def test_a_full_queue_loses_and_counts(tmp_path: Path, monkeypatch: pytest.Monke
     assert writer.written == 10 - lost == sum(1 for _ in open_trace(tmp_path).jobs())
 
 
-def test_who_can_wait_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_can_wait_loses_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(trace_writer, "QUEUE_LIMIT", 8)
     records = [make_record(i) for i in range(300)]
     write_parquet_trace(tmp_path, records)
     assert [job.record for job in open_trace(tmp_path).jobs()] == records
 
 
-def test_after_the_end_nothing_is_taken(tmp_path: Path) -> None:
+def test_after_the_end_nothing_is_taken(tmp_path):
     writer = TraceWriter(tmp_path, METADATA)
     writer.close()
     writer.write(make_record(0))
@@ -137,96 +136,42 @@ def test_after_the_end_nothing_is_taken(tmp_path: Path) -> None:
     assert (writer.written, writer.lost) == (0, 2)
 
 
-class SmallDisk:
-    """`os.write` of a disk with so many bytes left."""
-
-    def __init__(self, room: int) -> None:
-        self.room = room
-        self.write = os.write
-
-    def __call__(self, file: int, data: Any) -> int:
-        count = min(len(data), self.room)
-        if not count:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        self.room -= count
-        return self.write(file, bytes(data[:count]))
-
-
-@pytest.fixture
-def disk(monkeypatch: pytest.MonkeyPatch) -> SmallDisk:
-    small = SmallDisk(10**9)
-
-    class Os:
-        """The module, with another `write`."""
-
-        def __getattr__(self, name: str) -> Any:
-            return small if name == "write" else getattr(os, name)
-
-    monkeypatch.setattr(trace_writer, "os", Os())
-    # However long the test takes, batches are full ones.
-    monkeypatch.setattr(trace_writer, "BATCH_SECONDS", 600.0)
-    return small
-
-
-def wait_for(writer: TraceWriter, jobs: int) -> None:
+def wait_for(writer, jobs):
     while writer.written + writer.lost < jobs:
         writer._thread.join(0.01)
 
 
-def test_a_full_disk_loses_what_does_not_fit(tmp_path: Path, disk: SmallDisk) -> None:
-    batch = trace_writer.BATCH_JOBS
-    with TraceWriter(tmp_path, METADATA) as writer:
-        for i in range(batch):
-            writer.write(make_record(i))
-        wait_for(writer, batch)
-        disk.room = 5000  # half of a batch
-        for i in range(batch):
-            writer.write(make_record(batch + i))
-        wait_for(writer, 2 * batch)
-        assert isinstance(writer.error, OSError)
-        assert writer.error.errno == errno.ENOSPC
-        # While it is full, and before Parquet: the stream ends with the last whole batch.
-        assert [job.record.sequence for job in open_trace(tmp_path).jobs()] == list(range(batch))
-        disk.room = 10**9
-        writer.write(make_record(1000))
-    assert (writer.written, writer.lost) == (batch + 1, batch)
-    found = [job.record.sequence for job in open_trace(tmp_path).jobs()]
-    assert found == [*range(batch), 1000]
-
-
-def test_without_room_for_parquet_the_stream_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def fail(path: Path, schema: Any) -> Path:
+def test_without_room_for_parquet_the_stream_stays(tmp_path, monkeypatch, caplog):
+    def fail(path, schema):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(trace_writer, "turn_into_parquet", fail)
     write_parquet_trace(tmp_path, [make_record(0)])
     assert [file.name for file in tmp_path.iterdir()] == ["jobs-0000.arrows"]
-    assert [job.record.sequence for job in open_trace(tmp_path).jobs()] == [0]
+    assert sequences(tmp_path) == [0]
     assert "No space left" in caplog.text
 
 
-def test_what_cannot_be_a_row_costs_its_batch_only(tmp_path: Path) -> None:
+def test_what_cannot_be_a_row_costs_its_batch_only(tmp_path):
     with TraceWriter(tmp_path, METADATA) as writer:
         writer.write(make_record(2**63))
         writer._wake.set()
         wait_for(writer, 1)
         writer.write(make_record(1))
     assert (writer.written, writer.lost) == (1, 1)
-    assert [job.record.sequence for job in open_trace(tmp_path).jobs()] == [1]
+    assert sequences(tmp_path) == [1]
 
 
-def test_a_folder_that_cannot_be_written() -> None:
+def test_a_folder_that_cannot_be_written():
     with pytest.raises(OSError, match="/proc/no"):
         TraceWriter(Path("/proc/no/such"), METADATA)
 
 
-def test_a_killed_thread_goes_on_with_what_waits(tmp_path: Path) -> None:
+def test_a_killed_thread_goes_on_with_what_waits(tmp_path):
     """EDGES 0: the writer's thread that died took the trace with it, and said nothing."""
     begun, killed = threading.Event(), threading.Event()
 
-    def clocks(time_ns: int) -> str:
+    def clocks(time_ns):
         if not begun.is_set():
             begun.set()
             assert killed.wait(60.0)
@@ -243,4 +188,4 @@ def test_a_killed_thread_goes_on_with_what_waits(tmp_path: Path) -> None:
     assert [one.kind for one in FAULTS.snapshot()] == ["thread trace: KilledError"]
     # The batch in the thread's hands is lost, and counted; what waited is not.
     assert (writer.written, writer.lost) == (9, 1)
-    assert [job.record.sequence for job in open_trace(tmp_path).jobs()] == list(range(1, 10))
+    assert sequences(tmp_path) == list(range(1, 10))

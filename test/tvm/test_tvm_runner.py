@@ -5,8 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,67 +16,52 @@ from tvm_networks import SIZE, make_small, tune_model
 pytest.importorskip("tvm", reason="the extra tvm is not installed")
 
 from jetson_dnn_rt.backends.base import RunnerClosedError
-from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError, ModelError
-from jetson_dnn_rt.models.model import Model, Part
-from jetson_dnn_rt.tvm.compile import (
-    compile_module,
-    export_library,
-    find_linker,
-    load_library,
-    schedule,
-)
+from jetson_dnn_rt.errors import ConfigurationError, ModelError
+from jetson_dnn_rt.tvm.compile import compile_module, export_library, find_linker, schedule
 from jetson_dnn_rt.tvm.database import TuningDatabase
 from jetson_dnn_rt.tvm.exponential import LEAST, MOST
 from jetson_dnn_rt.tvm.lowering import lower
 from jetson_dnn_rt.tvm.measuring import build_candidate
 from jetson_dnn_rt.tvm.runner import ALIGNMENT, TvmRunner
-from jetson_dnn_rt.tvm.target import (
-    TvmTarget,
-    find_local_target,
-    make_target,
-    parse_target,
-)
+from jetson_dnn_rt.tvm.target import TvmTarget, find_local_target, make_target, parse_target
 
 
 @pytest.fixture(scope="module")
-def target() -> TvmTarget:
+def target():
     return find_local_target(1)
 
 
 @pytest.fixture(scope="module")
-def model() -> Model:
+def model():
     return make_small()
 
 
-def make_runner(
-    part: Part,
-    target: TvmTarget,
-    precision: str = "fp32",
-    database: TuningDatabase | None = None,
-    layout: str = "NHWC",
-) -> TvmRunner:
-    module = schedule(lower(part, precision, target, layout=layout), target, database)
+def make_runner(part, target, precision="fp32", database=None, **options):
+    module = schedule(lower(part, precision, target, **options), target, database)
     return TvmRunner(part, precision, compile_module(module, target), target)
 
 
-def run_torch(model: Model, image: np.ndarray) -> list[np.ndarray]:
+@pytest.fixture(scope="module")
+def runner(model, target):
+    return make_runner(model, target)
+
+
+def run_torch(model, image):
     with torch.inference_mode():
         outputs = model.torch_module()(torch.from_numpy(image))
     return [value.numpy() for value in (outputs if isinstance(outputs, tuple) else (outputs,))]
 
 
-def make_image(size: tuple[int, int], seed: int = 0) -> np.ndarray:
+def make_image(size, seed=0):
     return np.random.default_rng(seed).random((1, 3, *size), np.float32)
 
 
-@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+@pytest.mark.parametrize("channels_last", [True, False])
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 @pytest.mark.parametrize("network", [Classifier, BoxesAndScores])
-def test_agrees_with_torch(
-    target: TvmTarget, network: type[torch.nn.Module], precision: str, layout: str
-) -> None:
+def test_agrees_with_torch(target, network, precision, channels_last):
     model = make_model(network(), (32, 48))
-    runner = make_runner(model, target, precision, layout=layout)
+    runner = make_runner(model, target, precision, channels_last=channels_last)
     image = make_image((32, 48))
     outputs, expected = runner.run([image]), run_torch(model, image)
     assert (runner.backend, runner.precision, runner.device) == ("tvm", precision, target.device)
@@ -89,21 +72,9 @@ def test_agrees_with_torch(
         np.testing.assert_allclose(output, wanted, rtol=1e-4, atol=tolerance)
 
 
-def test_schedules_do_not_change_the_result(target: TvmTarget, model: Model) -> None:
-    pytest.importorskip("xgboost", reason="the extra tvm is not installed")
-    database = TuningDatabase(target)
-    assert tune_model(model, target, database, trials=1).complete
-    runner = make_runner(model, target, database=database)
-    for seed in range(3):
-        image = make_image(SIZE, seed)
-        (output,), (expected,) = runner.run([image]), run_torch(model, image)
-        np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-5)
-
-
-def test_aligned_inputs_and_outputs_are_not_copied(target: TvmTarget, model: Model) -> None:
+def test_aligned_inputs_and_outputs_are_not_copied(target, runner):
     if target.device != "cpu":
         pytest.skip("on a CUDA device the picture is copied there")
-    runner = make_runner(model, target)
     image = runner.allocate_input()
     assert image.ctypes.data % ALIGNMENT == 0
     assert image.shape == (1, 3, *SIZE)
@@ -117,8 +88,7 @@ def test_aligned_inputs_and_outputs_are_not_copied(target: TvmTarget, model: Mod
     assert not np.array_equal(first, second), "the same buffer is read anew"
 
 
-def test_others_are_copied_once_and_counted(target: TvmTarget, model: Model) -> None:
-    runner = make_runner(model, target)
+def test_others_are_copied_once_and_counted(runner):
     image = make_image(SIZE)
     (expected,) = (value.copy() for value in runner.run([image]))
     memory = np.zeros(image.size + 1, np.float32)
@@ -133,15 +103,7 @@ def test_others_are_copied_once_and_counted(target: TvmTarget, model: Model) -> 
         assert np.array_equal(output, expected)
 
 
-def test_the_same_frame_gives_the_same_bits(target: TvmTarget, model: Model) -> None:
-    runner = make_runner(model, target)
-    image = make_image(SIZE)
-    (first,) = (value.copy() for value in runner.run([image]))
-    for _ in range(3):
-        assert np.array_equal(runner.run([image])[0], first)
-
-
-def test_parts_of_several_inputs(target: TvmTarget) -> None:
+def test_parts_of_several_inputs(target):
     part = make_part(
         [node("Add", "left right", "sum"), node("Relu", "sum", "out")],
         {},
@@ -154,11 +116,11 @@ def test_parts_of_several_inputs(target: TvmTarget) -> None:
     assert runner.run([left, right])[0].tolist() == [[2, 0, 0, 1]]
 
 
-def test_threads_of_kernels_are_set_for_the_thread_that_runs(model: Model) -> None:
+def test_threads_of_kernels_are_set_for_the_thread_that_runs(model):
     pytest.importorskip("xgboost", reason="the extra tvm is not installed")
     target = find_local_target(2)
     database = TuningDatabase(target)
-    tune_model(model, target, database, trials=1)
+    tune_model(model, database, trials=1)
     runner = make_runner(model, target, database=database)
     image, found = make_image(SIZE), []
     thread = threading.Thread(target=lambda: found.append(runner.run([image])[0].copy()))
@@ -168,9 +130,7 @@ def test_threads_of_kernels_are_set_for_the_thread_that_runs(model: Model) -> No
 
 
 @pytest.mark.skipif(not find_linker(), reason="no C++ compiler to link with")
-def test_a_library_on_disk_gives_the_same_bits(
-    target: TvmTarget, model: Model, tmp_path: Path
-) -> None:
+def test_a_library_on_disk_gives_the_same_bits(target, model, tmp_path):
     executable = compile_module(schedule(lower(model, "fp32", target), target, None), target)
     image = make_image(SIZE)
     (expected,) = TvmRunner(model, "fp32", executable, target).run([image])
@@ -193,35 +153,13 @@ def test_a_library_on_disk_gives_the_same_bits(
     assert done.returncode == 0
 
 
-def test_no_library_at_all(tmp_path: Path) -> None:
-    (tmp_path / "network.so").write_bytes(b"nothing")
-    with pytest.raises(ModelError, match="cannot be loaded by TVM"):
-        load_library(tmp_path / "network.so")
-
-
-def test_without_a_linker(
-    target: TvmTarget, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    executable = compile_module(schedule(lower(model, "fp32", target), target, None), target)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(BackendUnavailableError, match="apt install g"):
-        export_library(executable, tmp_path / "network.so")
-
-
-def test_refuses_what_it_cannot_read(target: TvmTarget) -> None:
+def test_refuses_what_it_cannot_read(target):
     part = make_part([node("Det", "image", "found")], {}, {"image": (1, 4, 4)}, {"found": 1})
     with pytest.raises(ModelError, match=r"cannot be read by TVM: .*Det"):
         make_runner(part, target)
 
 
-def test_refuses_other_precisions_and_layouts(target: TvmTarget, model: Model) -> None:
-    with pytest.raises(BackendUnavailableError, match="not in bf16"):
-        lower(model, "bf16", target)
-    with pytest.raises(ConfigurationError, match="layout 'CHWN'"):
-        lower(model, "fp32", target, layout="CHWN")
-
-
-def test_a_closed_runner_says_so(target: TvmTarget, model: Model) -> None:
+def test_a_closed_runner_says_so(target, model):
     runner = make_runner(model, target)
     runner.close()
     runner.close()
@@ -232,7 +170,7 @@ def test_a_closed_runner_says_so(target: TvmTarget, model: Model) -> None:
 LANES = 16
 
 
-def compile_exp(target: TvmTarget, count: int, kind: str, lanes: int) -> Any:
+def compile_exp(target, count, kind, lanes):
     """A kernel of `count` numbers, `lanes` of them at a time; built as every candidate is."""
     from tvm import s_tir, te, tirx
 
@@ -242,13 +180,10 @@ def compile_exp(target: TvmTarget, count: int, kind: str, lanes: int) -> Any:
     schedule = s_tir.Schedule(kernel)
     (loop,) = schedule.get_loops(schedule.get_sblock("powers"))
     schedule.vectorize(schedule.split(loop, [None, lanes])[1])
-    failures: list[str] = []
-    built = build_candidate(schedule.mod, target.to_tvm(), failures)
-    assert built is not None, failures
-    return built
+    return build_candidate(schedule.mod, target.to_tvm())
 
 
-def compute_exp(values: np.ndarray, lanes: int = LANES) -> np.ndarray:
+def compute_exp(values, lanes=LANES):
     """Run it here."""
     import tvm
 
@@ -259,7 +194,7 @@ def compute_exp(values: np.ndarray, lanes: int = LANES) -> np.ndarray:
 
 
 @pytest.mark.parametrize("lanes", [1, LANES])
-def test_as_near_as_libm(lanes: int) -> None:
+def test_as_near_as_libm(lanes):
     dense = np.linspace(LEAST + 1e-4, MOST - 1e-4, 1 << 20).astype(np.float32)
     tiny = np.logspace(-40, 0, 1 << 10).astype(np.float32)
     values = np.concatenate([dense, tiny, -tiny])
@@ -267,7 +202,7 @@ def test_as_near_as_libm(lanes: int) -> None:
     assert np.max(np.abs(compute_exp(values, lanes) - true) / true) < 2e-7
 
 
-def test_ends_and_what_is_no_number() -> None:
+def test_ends_and_what_is_no_number():
     values = np.zeros(LANES, np.float32)
     values[:8] = [0, -0.0, np.nan, np.inf, -np.inf, 1e30, -1e30, 88.8]
     powers = compute_exp(values)
@@ -276,19 +211,19 @@ def test_ends_and_what_is_no_number() -> None:
     assert list(powers[3:8]) == [np.inf, 0, np.inf, 0, np.inf]
 
 
-def test_half_precision_is_computed_wide() -> None:
+def test_half_precision_is_computed_wide():
     values = np.linspace(-12, 11, 1 << 12).astype(np.float16)
     true = np.exp(values.astype(np.float64)).astype(np.float16)
     assert np.mean(compute_exp(values) == true) > 0.99
     np.testing.assert_allclose(compute_exp(values), true, rtol=1e-3, atol=6e-8)
 
 
-def test_double_precision_stays_with_libm() -> None:
+def test_double_precision_stays_with_libm():
     values = np.linspace(-700, 700, 1 << 10)
     np.testing.assert_allclose(compute_exp(values), np.exp(values), rtol=1e-15)
 
 
-def test_threads_may_be_the_first_at_the_same_time() -> None:
+def test_threads_may_be_the_first_at_the_same_time():
     """A pool of threads compiles candidates; in a process of its own, where nobody was before."""
     code = """
 import sys, threading
@@ -313,15 +248,12 @@ sys.exit(f"{errors}" if errors else 0)
     assert done.returncode == 0, done.stderr
 
 
-def test_nothing_is_called_one_by_one() -> None:
+def test_nothing_is_called_one_by_one():
     """A call of libm in a board's code would be one for each element."""
     target = parse_target("aarch64:cortex-a78ae", 1)
     assembly = compile_exp(target, LANES, "float32", LANES).inspect_source("s")
     assert "fmla" in assembly or "fmul" in assembly
     assert "expf" not in assembly
-
-
-tvm = pytest.importorskip("tvm", reason="the extra tvm is not installed")
 
 
 @pytest.mark.parametrize(
@@ -333,7 +265,7 @@ tvm = pytest.importorskip("tvm", reason="the extra tvm is not installed")
         ("cuda:sm_87", "cuda", "cortex-a78ae", "aarch64-linux-gnu", "sm_87"),
     ],
 )
-def test_reads_targets(text: str, kind: str, cpu: str, triple: str, arch: str) -> None:
+def test_reads_targets(text, kind, cpu, triple, arch):
     target = parse_target(text, 2)
     assert target == TvmTarget(kind, cpu, triple, arch, 2)
     made = target.to_tvm()
@@ -341,19 +273,19 @@ def test_reads_targets(text: str, kind: str, cpu: str, triple: str, arch: str) -
     assert target.device == ("cuda" if arch else "cpu")
 
 
-def test_a_discrete_device_has_the_host_that_is_here() -> None:
+def test_a_discrete_device_has_the_host_that_is_here():
     target, local = parse_target("cuda:sm_90", 1), find_local_target(1)
     assert (target.cpu, target.triple, target.arch) == (local.cpu, local.triple, "sm_90")
     assert target.to_tvm().kind.name == "cuda"
 
 
 @pytest.mark.parametrize("text", ["", "znver4", "arm:cortex", "x86-64:", "cuda:87", "x86-64:a b"])
-def test_refuses_what_it_does_not_know(text: str) -> None:
+def test_refuses_what_it_does_not_know(text):
     with pytest.raises(ConfigurationError, match="TVM target"):
         parse_target(text, 1)
 
 
-def test_one_line_says_all_of_it() -> None:
+def test_one_line_says_all_of_it():
     assert (
         TvmTarget("cuda", "cortex-a78ae", "aarch64-linux-gnu", "sm_87", 3).text
         == "cuda sm_87 aarch64-linux-gnu cortex-a78ae threads=3"
@@ -363,21 +295,7 @@ def test_one_line_says_all_of_it() -> None:
     )
 
 
-def test_the_builder_of_llvm_is_no_part_of_the_machine() -> None:
+def test_the_builder_of_llvm_is_no_part_of_the_machine():
     ours = make_target("znver4", "x86_64-conda-linux-gnu", "", 1)
     theirs = make_target("znver4", "x86_64-unknown-linux-gnu", "", 1)
     assert ours == theirs == TvmTarget("llvm", "znver4", "x86_64-linux-gnu")
-
-
-def test_this_machine_is_a_target() -> None:
-    target = find_local_target(1)
-    assert target.kind in ("llvm", "cuda")
-    assert target.to_tvm().kind.name == target.kind
-
-
-@pytest.mark.parametrize(
-    ("kind", "threads", "message"), [("metal", 1, "metal"), ("llvm", 0, "threads must be >= 1")]
-)
-def test_refuses_impossible_targets(kind: str, threads: int, message: str) -> None:
-    with pytest.raises(ConfigurationError, match=message):
-        TvmTarget(kind, "znver4", "x86_64-linux-gnu", "", threads)

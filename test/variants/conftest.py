@@ -1,7 +1,5 @@
 """One thread of torch, for on a busy machine its threads mostly wait; and an empty library."""
 
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -11,5 +9,5 @@ torch.set_num_threads(1)
 
 
 @pytest.fixture
-def library(tmp_path: Path) -> Library:
+def library(tmp_path):
     return Library(tmp_path / "cache")

@@ -4,41 +4,33 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Iterator
 from contextlib import closing
-from typing import Any
 
 import numpy as np
 import pytest
 
 pytest.importorskip("onnxruntime", reason="the fake TensorRT computes with it")
 
+from batch_cameras import FRAME, Cameras, make_frame
 from fake_cuda import FakeCuda, IntegratedCuda
 from fake_tensorrt import make_tensorrt
 from networks import Classifier, make_model
 
 from jetson_dnn_rt.clock import SteadyClock
 from jetson_dnn_rt.config.task import TaskConfig
-from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.models.heads.base import DecoderSettings
-from jetson_dnn_rt.models.model import Model
-from jetson_dnn_rt.results import Classification
-from jetson_dnn_rt.tasks import Work
-from jetson_dnn_rt.variants import building
-from jetson_dnn_rt.variants.building import BuildSettings, TaskBuilder, TaskPlan
+from jetson_dnn_rt.runtime.building import builder as building
+from jetson_dnn_rt.runtime.building.builder import BuildSettings, TaskBuilder, TaskPlan
 from jetson_dnn_rt.variants.library.library import Library
 from jetson_dnn_rt.variants.running import batching
-from jetson_dnn_rt.variants.running.batching import BatchGroup
 from jetson_dnn_rt.variants.running.variant_set import VariantSet
 from jetson_dnn_rt.variants.spec import VariantSpec
 
 SIZE = (32, 48)
 NAME = "full@tensorrt-fp32"
-FRAME = Frame(np.full((40, 60, 3), 114, np.uint8), "bgr8", 0, 0)
 
 
 @pytest.fixture(autouse=True)
-def trt(monkeypatch: pytest.MonkeyPatch) -> Any:
+def trt(monkeypatch):
     """Every size is used, however long it takes."""
     monkeypatch.setattr(batching, "MAX_SHARE", float("inf"))
     module = make_tensorrt("8.6.1", dla_cores=1)
@@ -49,54 +41,23 @@ def trt(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.fixture(scope="module")
-def model() -> Model:
+def model():
     return make_model(Classifier().eval(), SIZE)
 
 
-class Cameras:
-    """Tasks whose engines are in a library, or are built there."""
-
-    def __init__(
-        self, model: Model, count: int, name: str = NAME, stages: int = 1, **options: Any
-    ) -> None:
-        self.name = name
-        self.sets: list[VariantSet] = []
-        config = TaskConfig(variants=(name,), stages=stages, finest_stages=stages > 1)
-        for _ in range(count):
-            like = self.sets[0] if self.sets else None
-            self.sets.append(VariantSet(config, model, like=like, **options))
-        named = {f"camera_{i}": variants for i, variants in enumerate(self.sets)}
-        self.group = BatchGroup(named, workers=1, clock=SteadyClock())
-
-    def stages(self, slot: int) -> Any:
-        return self.sets[slot].pipelines[self.name].stages
-
-    def run(self, slots: tuple[int, ...], together: bool) -> list[Work]:
-        works = [Work(make_frame(slot)) for slot in slots]
-        stages = [self.stages(slot) for slot in slots]
-        for own, work in zip(stages, works, strict=True):
-            own[0].run(work)
-        if together:
-            stages[0][1].run_batch(works)
-        for own, work in zip(stages, works, strict=True):
-            for stage in own[2 if together else 1 :]:
-                stage.run(work)
-        return works
-
-    def close(self) -> None:
-        self.group.close()
-        for variants in self.sets:
-            variants.close()
-
-
-def make_frame(slot: int) -> Frame:
-    image = np.random.default_rng(slot).integers(0, 256, (40, 60, 3), np.uint8)
-    return Frame(image, "bgr8", 0, slot)
+def run(cameras, slots, together):
+    works = [cameras.work(slot, NAME) for slot in slots]
+    if together:
+        cameras.run_batch(NAME, works, slots[0])
+    for slot, work in zip(slots, works, strict=True):
+        for stage in cameras.stages(slot, NAME)[2 if together else 1 :]:
+            stage.run(work)
+    return works
 
 
 @pytest.fixture
-def cameras(model: Model) -> Iterator[Cameras]:
-    with closing(Cameras(model, 3)) as made:
+def cameras(model):
+    with closing(Cameras(model, [NAME], 3)) as made:
         made.group.prepare(FRAME, 1)
         yield made
 
@@ -107,10 +68,8 @@ def test_results_are_those_of_each_alone(cameras, slots):
         (2, True),
         (3, True),
     ]
-    alone = [cameras.run((slot,), together=False)[0].result for slot in slots]
-    for one, work in zip(alone, cameras.run(slots, together=True), strict=True):
-        assert isinstance(one, Classification)
-        assert isinstance(work.result, Classification)
+    alone = [run(cameras, (slot,), together=False)[0].result for slot in slots]
+    for one, work in zip(alone, run(cameras, slots, together=True), strict=True):
         np.testing.assert_array_equal(work.result.class_ids, one.class_ids)
         np.testing.assert_allclose(work.result.scores, one.scores, rtol=1e-5)
 
@@ -120,42 +79,40 @@ def test_of_mapped_memory_a_full_batch_copies_nothing(model, monkeypatch, slots,
     """An integrated GPU reads the buffer of all slots in place."""
     for name in ("backends.tensorrt.runner", "backends.cuda.owners"):
         monkeypatch.setattr(f"jetson_dnn_rt.{name}.open_cuda", IntegratedCuda)
-    with closing(Cameras(model, 3)) as cameras:
+    with closing(Cameras(model, [NAME], 3)) as cameras:
         assert all(report.used for report in cameras.group.prepare(FRAME, 1))
-        alone = [cameras.run((slot,), together=False)[0] for slot in slots]
-        image = cameras.sets[0].pipelines[NAME].processor.image
-        for one, work in zip(alone, cameras.run(slots, together=True), strict=True):
+        alone = [run(cameras, (slot,), together=False)[0] for slot in slots]
+        image = cameras.sets["camera_0"].pipelines[NAME].processor.image
+        for one, work in zip(alone, run(cameras, slots, together=True), strict=True):
             # Besides the input the outputs, which the next batch of that size writes over.
             more = copied * (image.nbytes + 7 * 4)
             assert work.copied_bytes - one.copied_bytes == more
-            assert isinstance(one.result, Classification)
-            assert isinstance(work.result, Classification)
             np.testing.assert_array_equal(work.result.class_ids, one.result.class_ids)
 
 
 def test_stages_are_on_their_device(model, cameras):
-    assert [stage.device for stage in cameras.stages(0)] == ["cpu", "cuda", "cpu"]
+    assert [stage.device for stage in cameras.stages(0, NAME)] == ["cpu", "cuda", "cpu"]
 
 
 def test_engines_of_batches_are_built_once_and_never_by_a_node(model, trt, tmp_path):
     library = Library(tmp_path)
     with closing(VariantSet(TaskConfig(variants=(NAME,)), model, library=library, build=True)):
         assert len(trt.builds) == 1
-    with closing(Cameras(model, 2, library=library)) as cameras:
+    with closing(Cameras(model, [NAME], 2, library=library)) as cameras:
         (report,) = cameras.group.prepare(FRAME, 1)
         assert "x2 for full@tensorrt-fp32 is not in the library" in report.refusal
         assert "run jetson-dnn-rt build" in report.refusal
-    with closing(Cameras(model, 2, library=library, build=True)) as cameras:
+    with closing(Cameras(model, [NAME], 2, library=library, build=True)) as cameras:
         assert [report.used for report in cameras.group.prepare(FRAME, 1)] == [True]
     assert len(trt.builds) == 2
-    with closing(Cameras(model, 2, library=library)) as cameras:
+    with closing(Cameras(model, [NAME], 2, library=library)) as cameras:
         assert [report.used for report in cameras.group.prepare(FRAME, 1)] == [True]
     assert len(trt.builds) == 2
 
 
 def test_of_several_stages_only_full_batches_are_formed(model):
     """Values between stages stay on the device, where the next batch would write over them."""
-    with closing(Cameras(model, 3, stages=2)) as cameras:
+    with closing(Cameras(model, [NAME], 3, stages=2)) as cameras:
         reports = cameras.group.prepare(FRAME, 1)
         assert [(report.size, report.refusal) for report in reports] == [(3, "")]
 
@@ -168,7 +125,7 @@ def test_build_makes_the_engines_of_batches(model, trt, tmp_path, caplog, monkey
     for index in range(4):
         cv2.imwrite(str(tmp_path / f"{index}.png"), make_frame(index).image)
     library = Library(tmp_path / "library")
-    plan = TaskPlan("a", model, (VariantSpec.parse(NAME),), DecoderSettings(), 1, batch=3)
+    plan = TaskPlan(TaskConfig("a", variants=(NAME,)), model, 1, batch=3)
     settings = BuildSettings(frames=f"images:{tmp_path}", runs=1)
     report = TaskBuilder(plan, library, settings, SteadyClock()).build(plan.variants[0])
     assert (report.state, report.reason) == ("built", "")
@@ -176,7 +133,7 @@ def test_build_makes_the_engines_of_batches(model, trt, tmp_path, caplog, monkey
     again = TaskBuilder(plan, library, settings, SteadyClock()).build(plan.variants[0])
     assert again.state == "present"
     assert len(trt.builds) == 3
-    with closing(Cameras(model, 3, library=library)) as cameras:
+    with closing(Cameras(model, [NAME], 3, library=library)) as cameras:
         assert [report.used for report in cameras.group.prepare(FRAME, 1)] == [True, True]
     assert len(trt.builds) == 3
     trt.refuse = "no tactic for this batch"

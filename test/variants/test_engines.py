@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import Any
 
 import numpy as np
 import pytest
 from fake_cuda import FakeCuda
 from fake_tensorrt import make_tensorrt
 from networks import Classifier, make_model
-from onnx_parts import OnnxPart, make_classifier, make_exponential
+from onnx_parts import make_classifier, make_exponential
 
 from jetson_dnn_rt.backends.tensorrt.build import build_engine
 from jetson_dnn_rt.errors import BackendUnavailableError, NotBuiltError
-from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.variants.library.library import Library
-from jetson_dnn_rt.variants.running.engines import make_runner_factory
+from jetson_dnn_rt.variants.running.engines import make_runner
 from jetson_dnn_rt.variants.spec import VariantSpec
 
 
 @pytest.fixture
-def trt(monkeypatch: pytest.MonkeyPatch) -> Any:
+def trt(monkeypatch):
     module = make_tensorrt("8.6.1", dla_cores=1)
     monkeypatch.setitem(sys.modules, "tensorrt", module)
     for name in ("tensorrt.runner", "cuda.owners"):
@@ -31,28 +29,22 @@ def trt(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.fixture(scope="module")
-def model() -> Model:
+def model():
     """Its network is of no importance: the parts are given."""
     return make_model(Classifier(), (8, 8))
 
 
-def make(
-    model: Model,
-    library: Library | None,
-    part: OnnxPart,
-    variant: str = "full@tensorrt-fp16",
-    **options: Any,
-) -> Any:
+def make(model, library, part, variant="full@tensorrt-fp16", **options):
     spec = VariantSpec.parse(variant)
-    return make_runner_factory(model, spec, threads=1, library=library, **options)(part)
+    return make_runner(model, spec, part, threads=1, library=library, **options)
 
 
-def run(runner: Any) -> np.ndarray:
+def run(runner):
     image = np.random.default_rng(0).random(runner.input_shapes[0], np.float32)
     return runner.to_host(runner.run([image]))[0].copy()
 
 
-def find_engine(library: Library) -> Any:
+def find_engine(library):
     headers = [listing.header for listing in library.entries() if listing.header is not None]
     (key,) = (header.key for header in headers if "timing" not in header.key.options)
     return key

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from typing import Any, cast
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from fake_cuda import IntegratedCuda
 from fake_tensorrt import make_tensorrt
@@ -18,7 +16,6 @@ from jetson_dnn_rt.backends.cuda.device import CudaError, regions
 from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError, FrameError
 from jetson_dnn_rt.frames import Frame, FramePool
-from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.tasks import Work
 from jetson_dnn_rt.variants.running import frame_processor
 from jetson_dnn_rt.variants.running.frame_processor import OUTPUTS, ROWS
@@ -32,24 +29,24 @@ FRAME_BYTES = 64 * 96 * 3
 
 
 @pytest.fixture(scope="module")
-def function(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def function(tmp_path_factory):
     return compile_for_host(tmp_path_factory.mktemp("kernel"))
 
 
 @pytest.fixture
-def kernel(function: Any, monkeypatch: pytest.MonkeyPatch) -> HostKernel:
+def kernel(function, monkeypatch):
     kernel = HostKernel(function)
     monkeypatch.setattr(frame_processor, "load_kernel", lambda: kernel)
     return kernel
 
 
 @pytest.fixture(scope="module")
-def model() -> Model:
+def model():
     return make_model(Classifier(), SIZE)
 
 
 @pytest.fixture
-def load(monkeypatch: pytest.MonkeyPatch, model: Model) -> Callable[..., VariantSet]:
+def load(monkeypatch, model):
     monkeypatch.setitem(sys.modules, "tensorrt", make_tensorrt("10.3.0"))
     for name in (
         "backends.tensorrt.runner",
@@ -59,17 +56,17 @@ def load(monkeypatch: pytest.MonkeyPatch, model: Model) -> Callable[..., Variant
     ):
         monkeypatch.setattr(f"jetson_dnn_rt.{name}.open_cuda", IntegratedCuda)
 
-    def create(memory: str = "auto", names: tuple[str, ...] = VARIANTS[:1]) -> VariantSet:
+    def create(memory="auto", names=VARIANTS[:1]):
         return VariantSet(TaskConfig(variants=tuple(names), memory=memory), model)
 
     return create
 
 
-def make_pixels(seed: int = 0) -> npt.NDArray[np.uint8]:
+def make_pixels(seed=0):
     return np.random.default_rng(seed).integers(0, 256, FRAME, np.uint8)
 
 
-def run(variants: VariantSet, frame: Frame, name: str = VARIANTS[0]) -> tuple[Any, Work]:
+def run(variants, frame, name=VARIANTS[0]):
     """What the network returns, and the work it was done for."""
     work = Work(frame)
     for stage in variants.pipelines[name].stages[:-1]:
@@ -78,9 +75,10 @@ def run(variants: VariantSet, frame: Frame, name: str = VARIANTS[0]) -> tuple[An
     return outputs[0].copy(), work
 
 
-def borrow(pool: FramePool, seed: int = 0) -> Frame:
-    loan = pool.borrow()
-    loan.buffer[:] = make_pixels(seed)
+def borrow(variants):
+    """A frame in memory that the device reads."""
+    loan = FramePool(FRAME, allocate=variants.read_frames_on_device()).borrow()
+    loan.buffer[:] = make_pixels()
     return Frame(loan.buffer, "bgr8", 0, 0, owner=loan, device_address=loan.device_address)
 
 
@@ -91,10 +89,7 @@ def test_every_way_gives_the_same_to_the_bit(load, kernel):
     for memory in ("mapped", "pinned"):
         variants = load(memory)
         assert variants.memory == memory
-        allocate = variants.read_frames_on_device()
-        assert allocate is not None
-        pool = FramePool(FRAME, allocate=allocate)
-        for name, frame in ((memory, plain), (f"{memory} frames", borrow(pool))):
+        for name, frame in ((memory, plain), (f"{memory} frames", borrow(variants))):
             outputs, work = run(variants, frame)
             np.testing.assert_array_equal(outputs, reference)
             copied[name] = work.copied_bytes
@@ -122,7 +117,7 @@ def test_in_pageable_memory_the_device_reads_no_frames(load, kernel):
 
 
 def test_without_a_kernel_the_cpu_converts_and_it_is_said(load, monkeypatch, caplog):
-    def fail() -> Any:
+    def fail():
         raise BackendUnavailableError("NVRTC cannot be used")
 
     monkeypatch.setattr(frame_processor, "load_kernel", fail)
@@ -134,7 +129,7 @@ def test_without_a_kernel_the_cpu_converts_and_it_is_said(load, monkeypatch, cap
 def test_mapped_memory_that_the_device_does_not_see_leaves_the_frames_to_the_cpu(
     load, kernel, monkeypatch, caplog
 ):
-    def refuse(*arguments: object) -> Any:
+    def refuse(*arguments):
         raise RuntimeError("the pointer is not registered")
 
     monkeypatch.setattr(IntegratedCuda, "view", refuse)
@@ -150,10 +145,8 @@ def test_mapped_memory_that_the_device_does_not_see_leaves_the_frames_to_the_cpu
 def test_a_device_that_fails_is_said_once_and_the_cpu_goes_on(load, kernel, caplog):
     variants = load("mapped")
     assert variants.describe_input() == "in mapped memory, frames are converted by the CPU"
-    allocate = variants.read_frames_on_device()
-    assert allocate is not None
+    frame = borrow(variants)
     assert variants.describe_input() == "in mapped memory, frames are converted by the device"
-    frame = borrow(FramePool(FRAME, allocate=allocate))
     reference, _ = run(variants, frame)
     kernel.error = CudaError("cuLaunchKernel: CUDA_ERROR_LAUNCH_FAILED (719)")
     for _ in range(2):
@@ -167,11 +160,9 @@ def test_a_device_that_fails_is_said_once_and_the_cpu_goes_on(load, kernel, capl
 
 def test_the_cpu_pads_anew_after_the_device(load, kernel):
     variants = load("mapped")
-    allocate = variants.read_frames_on_device()
-    assert allocate is not None
     tall = Frame(make_pixels()[:, :40], "bgr8", 0, 0)  # bars at its sides
     expected, _ = run(load("pageable"), tall)
-    frame = borrow(FramePool(FRAME, allocate=allocate))  # no bars
+    frame = borrow(variants)  # no bars
     for _ in range(2):
         np.testing.assert_array_equal(run(variants, tall)[0], expected)
         run(variants, frame)
@@ -220,9 +211,7 @@ def test_a_variant_that_comes_later_reads_it_in_place_after_its_rehearsal(load, 
 @pytest.mark.parametrize("memory", ["mapped", "pinned"])
 def test_a_slot_of_a_group_is_written_by_the_device_too(load, kernel, memory):
     variants = load(memory)
-    allocate = variants.read_frames_on_device()
-    assert allocate is not None
-    frame = borrow(FramePool(FRAME, allocate=allocate))
+    frame = borrow(variants)
     reference, _ = run(variants, frame)
     whole = variants.pipelines[VARIANTS[0]].segments[0].runner.allocate_input(3)
     variants.move_input(whole, 1)
@@ -237,7 +226,6 @@ def test_a_slot_of_a_group_is_written_by_the_device_too(load, kernel, memory):
 def test_frames_are_found_by_their_addresses(load, kernel):
     variants = load("mapped")
     allocate = variants.read_frames_on_device()
-    assert allocate is not None
     image, address = allocate(FRAME)
     assert image.shape == FRAME
     assert address == regions.find(image) != 0

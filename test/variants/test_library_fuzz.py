@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from library_entries import FILES, ODD, make_key, reseal, spoil, store
+from library_entries import FILES, ODD, make_key, read_content, reseal, spoil, store
 
 from jetson_dnn_rt.cli import main
 from jetson_dnn_rt.variants.library.entry import DamagedEntryError, Header, OtherSchemaError
@@ -25,7 +25,7 @@ MEASURED = make_key(kind="measurement")
 RUNS = {"max_examples": 150, "deadline": None}
 
 
-def make_measurement() -> dict[str, Any]:
+def make_measurement():
     total = TimeDistribution.of("total", [3_000_000, 4_000_000])
     return Measurement(
         variant="tucker-0.50@tensorrt-fp16", total=total, stages=(total,), memory_bytes=1,
@@ -36,7 +36,7 @@ def make_measurement() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
+def library(tmp_path_factory):
     """A good entry and a measurement, the content of which is then spoilt again and again."""
     library = Library(tmp_path_factory.mktemp("fuzz") / "cache")
     library.store(GOOD, FILES, {}, model="builtin:segmenter")
@@ -45,17 +45,16 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
 
 
 @pytest.fixture(scope="module")
-def bad(library: Library) -> Path:
+def bad(library):
     return next(p for p in library.root.rglob(MEASURED.digest))
 
 
 @pytest.fixture(scope="module")
-def content(bad: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((bad / "entry.json").read_text())["content"]
-    return content
+def content(bad):
+    return read_content(bad)
 
 
-def use(library: Library, capsys: pytest.CaptureFixture[str]) -> None:
+def use(library, capsys):
     """Do all that can be done with a library that has one bad entry and a good one."""
     opened = Library(library.root)
     opened.load(MEASURED)
@@ -78,7 +77,7 @@ def use(library: Library, capsys: pytest.CaptureFixture[str]) -> None:
 def test_any_content_with_the_hash_that_fits(library, bad, content, capsys, data):
     """EDGES 13: wrong types, missing keys, dates beyond the calendar, numbers beyond floats."""
 
-    def draw(below: int) -> int:
+    def draw(below):
         return data.draw(st.integers(0, below - 1))
 
     spoilt: Any = content
@@ -106,24 +105,19 @@ def test_any_text_is_a_header_or_a_damaged_one(value, wrap):
         Header.decode(text)
 
 
-def put_a_folder(path: Path) -> None:
-    (path / "entry.json").unlink()
-    (path / "entry.json").mkdir()
-
-
-def put_a_loop(path: Path) -> None:
-    (path / "entry.json").unlink()
-    (path / "entry.json").symlink_to("entry.json")
-
-
-def change(**values: Any) -> Callable[[Path], None]:
-    def apply(path: Path) -> None:
-        reseal(path, {**json.loads((path / "entry.json").read_text())["content"], **values})
+def put(make):
+    def apply(path):
+        (path / "entry.json").unlink()
+        make(path / "entry.json")
 
     return apply
 
 
-def put_text(text: bytes) -> Callable[[Path], object]:
+def change(**values):
+    return lambda path: reseal(path, {**read_content(path), **values})
+
+
+def put_text(text):
     return lambda path: (path / "entry.json").write_bytes(text)
 
 
@@ -144,21 +138,15 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "schema of digits": put_text(b'{"schema": 1' + b"0" * 4000 + b', "content": 1}'),
     "nesting": put_text(b'{"a":' * 100_000),
     "not UTF-8": put_text(b"\xff\xfe\x00"),
-    "folder": put_a_folder,
-    "loop": put_a_loop,
+    "folder": put(os.mkdir),
+    "loop": put(lambda path: path.symlink_to("entry.json")),
     "time of no calendar": lambda path: os.utime(path / "entry.json", (1 << 40, 1 << 40)),
     "file of no encoding": lambda path: os.mkdir(os.fsencode(path) + b"/\xff\n"),
 }
 
 
 @pytest.fixture
-def spoilt(
-    library: Library,
-    bad: Path,
-    content: dict[str, Any],
-    tmp_path: Path,
-    request: pytest.FixtureRequest,
-) -> Library:
+def spoilt(library, bad, content, tmp_path, request):
     """A library of three entries, one of which is damaged."""
     shutil.copytree(library.root, tmp_path / "cache")
     copy = Library(tmp_path / "cache")
@@ -178,7 +166,7 @@ def test_a_bad_entry_is_named_once_and_passed_over(spoilt, capsys, caplog):
     loaded = [opened.load(MEASURED) for _ in range(3)]
     problems = {path.path.name: path.problem for path in opened.entries() if path.problem}
     if loaded[0] is not None:  # nothing is wrong with what it holds
-        assert not problems or "is no regular file" in problems[MEASURED.digest]
+        assert not problems or "is not a regular file" in problems[MEASURED.digest]
         return
     assert loaded == [None] * 3
     assert [record.levelno for record in caplog.records] == [logging.WARNING]

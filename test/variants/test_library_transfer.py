@@ -6,34 +6,32 @@ import io
 import json
 import os
 import tarfile
-from collections.abc import Callable, Iterable
-from pathlib import Path
 
 import pytest
-from library_entries import FACTS, FILES, make_key, snapshot
+from library_entries import FACTS, FILES, make_key, seal, snapshot
 
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.variants.library import transfer as library_transfer
-from jetson_dnn_rt.variants.library.library import Library, Listing
+from jetson_dnn_rt.variants.library.library import Library
 from jetson_dnn_rt.variants.library.transfer import export_entries, import_entries
 
 TUNING = make_key(kind="tuning", backend="tvm", device="", options="llvm znver4 threads=1")
 Members = list[tuple[tarfile.TarInfo, bytes]]
 
 
-def want_all(listing: Listing) -> bool:
+def want_all(listing):
     return True
 
 
 @pytest.fixture
-def file(library: Library, tmp_path: Path) -> Path:
+def file(library, tmp_path):
     """A file of one entry with three files."""
     library.store(TUNING, FILES, FACTS, model="builtin:detector")
     export_entries(library, tmp_path / "one.tar", want_all)
     return tmp_path / "one.tar"
 
 
-def read(file: Path) -> Members:
+def read(file):
     with tarfile.open(file, "r:") as archive:
         members = []
         for member in archive:
@@ -42,8 +40,8 @@ def read(file: Path) -> Members:
         return members
 
 
-def write(file: Path, members: Iterable[tuple[tarfile.TarInfo, bytes]]) -> None:
-    with tarfile.open(file, "w") as archive:
+def write(file, members, mode="w"):
+    with tarfile.open(file, mode) as archive:
         for member, data in members:
             archive.addfile(member, io.BytesIO(data))
 
@@ -73,7 +71,7 @@ def test_only_what_is_wanted_goes(library, tmp_path):
     library.store(make_key(kind="weights"), FILES, FACTS)
     file = tmp_path / "some.tar"
 
-    def is_tuning(listing: Listing) -> bool:
+    def is_tuning(listing):
         return listing.header is not None and listing.header.key.kind == "tuning"
 
     (sent,) = export_entries(library, file, is_tuning)
@@ -123,15 +121,14 @@ def test_what_is_there_stays_unless_it_is_to_be_replaced(library, file, tmp_path
 
 def test_a_damaged_entry_is_left_out(library, tmp_path):
     path = library.store(TUNING, FILES, FACTS).path
-    assert path is not None
     (path / "engine.plan").write_bytes(b"x" * len(FILES["engine.plan"]))
     (sent,) = export_entries(library, tmp_path / "one.tar", want_all)
     assert sent.reason == "it is damaged, or gone"
     assert read(tmp_path / "one.tar") == []
 
 
-def rename(old: str, new: str) -> Callable[[Members], Members]:
-    def change(members: Members) -> Members:
+def rename(old, new):
+    def change(members):
         for member, _ in members:
             if member.name.endswith(old):
                 member.name = member.name[: -len(old)] + new
@@ -140,8 +137,8 @@ def rename(old: str, new: str) -> Callable[[Members], Members]:
     return change
 
 
-def retype(kind: bytes) -> Callable[[Members], Members]:
-    def change(members: Members) -> Members:
+def retype(kind):
+    def change(members):
         member, _ = members[1]
         member.type, member.size, member.linkname = kind, 0, "/etc/passwd"
         return members
@@ -149,40 +146,31 @@ def retype(kind: bytes) -> Callable[[Members], Members]:
     return change
 
 
-def spoil(members: Members) -> Members:
+def spoil(members):
     member, data = members[1]
     members[1] = member, bytes(len(data))
     return members
 
 
-def cut(members: Members) -> Members:
+def cut(members):
     member, data = members[1]
     member.size = len(data) - 1
     return members
 
 
-def inflate(members: Members) -> Members:
+def inflate(members):
     """A header whose own hash is right, and that announces more than memory holds."""
     member, data = members[0]
     header = json.loads(data)
     for facts in header["content"]["files"].values():
         facts["size"] = 1 << 29
-    header["sha256"] = library_entry_hash(header["content"])
-    text = json.dumps(header).encode()
+    text = seal(header["content"]).encode()
     member.size = len(text)
     members[0] = member, text
     return members
 
 
-def library_entry_hash(content: object) -> str:
-    import hashlib
-
-    from jetson_dnn_rt.variants.library.entry import encode_canonical
-
-    return hashlib.sha256(encode_canonical(content)).hexdigest()
-
-
-def move(members: Members) -> Members:
+def move(members):
     """The key is right, the folder is another's."""
     for member, _ in members:
         member.name = "0" * 64 + member.name[64:]
@@ -192,14 +180,14 @@ def move(members: Members) -> Members:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (rename("engine.plan", "../../escape"), "is no file of an entry"),
-        (rename("engine.plan", ".hidden"), "is no file of an entry"),
+        (rename("engine.plan", "../../escape"), "is not a file of an entry"),
+        (rename("engine.plan", ".hidden"), "is not a file of an entry"),
         (rename("engine.plan", "other.plan"), "is not of the entry before it"),
         (rename("engine.plan", "timing.cache"), "has 10240 bytes, not 0"),
-        (retype(tarfile.SYMTYPE), "is no file of an entry"),
-        (retype(tarfile.LNKTYPE), "is no file of an entry"),
-        (retype(tarfile.FIFOTYPE), "is no file of an entry"),
-        (retype(tarfile.DIRTYPE), "is no file of an entry"),
+        (retype(tarfile.SYMTYPE), "is not a file of an entry"),
+        (retype(tarfile.LNKTYPE), "is not a file of an entry"),
+        (retype(tarfile.FIFOTYPE), "is not a file of an entry"),
+        (retype(tarfile.DIRTYPE), "is not a file of an entry"),
         (spoil, "SHA-256 of .*engine.plan differs"),
         (cut, "has 10239 bytes, not 10240"),
         (move, "its key is not that of its folder"),
@@ -234,9 +222,7 @@ def test_what_is_no_archive_is_refused(library, tmp_path):
 def test_a_compressed_file_is_refused(library, file, tmp_path):
     """A few kilobytes could be as many gigabytes."""
     squeezed = tmp_path / "one.tar.gz"
-    with tarfile.open(squeezed, "w:gz") as archive:
-        for member, data in read(file):
-            archive.addfile(member, io.BytesIO(data))
+    write(squeezed, read(file), "w:gz")
     with pytest.raises(ConfigurationError, match="is refused"):
         import_entries(library, squeezed)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-from pathlib import Path
 
 import pytest
 from foreign import make_foreign
@@ -17,11 +16,11 @@ LEVELS = ("entry.json", "engine.plan", "entry", "variant", "model")
 
 
 @pytest.fixture
-def library(tmp_path: Path) -> Library:
+def library(tmp_path):
     return Library(tmp_path / "home" / "cache")
 
 
-def find_level(entry: Path, level: str) -> Path:
+def find_level(entry, level):
     """A file of an entry, its folder, or a folder above it."""
     return {"entry": entry, "variant": entry.parent, "model": entry.parents[1]}.get(
         level, entry / level

@@ -11,7 +11,7 @@ from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.variants.measuring.macs import count
 
 
-def make_graph(module: nn.Module) -> fx.GraphModule:
+def make_graph(module):
     return fx.symbolic_trace(module.eval())
 
 
@@ -30,12 +30,12 @@ def test_published_figures(name, gmacs, parameters):
 
 def test_layers_that_are_called_twice_count_twice():
     class Twice(nn.Module):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.conv = nn.Conv2d(3, 3, 3, padding=1)
             self.pool = nn.AvgPool2d(2)
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def forward(self, x):
             return self.conv(self.pool(self.conv(x)))
 
     costs = count(make_graph(Twice()), (1, 3, 8, 8))
@@ -48,13 +48,13 @@ def test_layers_that_are_called_twice_count_twice():
 
 def test_functions_and_transposed_convolutions_count_too():
     class Functions(nn.Module):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.weight = nn.Parameter(torch.zeros(6, 2, 3, 3))
             self.up = nn.ConvTranspose2d(6, 4, 2, stride=2)
             self.matrix = nn.Parameter(torch.zeros(5, 4))
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def forward(self, x):
             x = nn.functional.conv2d(x, self.weight, padding=1, groups=2)
             rows = self.up(x).flatten(2).transpose(1, 2)
             rows = nn.functional.linear(rows, self.matrix)
@@ -69,7 +69,7 @@ def test_functions_and_transposed_convolutions_count_too():
 
 def test_attention_counts():
     class Attention(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def forward(self, x):
             return nn.functional.scaled_dot_product_attention(x, x, x)
 
     assert count(make_graph(Attention()), (1, 2, 10, 8)).macs == 2 * (2 * 10 * 10 * 8)

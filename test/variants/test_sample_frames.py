@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import sqlite3
-from pathlib import Path
-from typing import Any
 
 import cv2
 import numpy as np
@@ -22,11 +20,11 @@ STORE = get_typestore(Stores.ROS2_HUMBLE)
 HEIGHT, WIDTH = 8, 12
 
 
-def grey(value: int) -> Any:
+def grey(value):
     return np.full((HEIGHT, WIDTH, 3), value, np.uint8)
 
 
-def raw_message(image: Any, encoding: str = "bgr8") -> Any:
+def raw_message(image, encoding="bgr8"):
     return STORE.types["sensor_msgs/msg/Image"](
         header(),
         image.shape[0],
@@ -38,16 +36,16 @@ def raw_message(image: Any, encoding: str = "bgr8") -> Any:
     )
 
 
-def compressed_message(data: Any, form: str = "png") -> Any:
+def compressed_message(data, form="png"):
     return STORE.types["sensor_msgs/msg/CompressedImage"](header(), form, data)
 
 
-def header() -> Any:
+def header():
     stamp = STORE.types["builtin_interfaces/msg/Time"](3, 5)
     return STORE.types["std_msgs/msg/Header"](stamp, "front")
 
 
-def write_bag(path: Path, topics: dict[str, list[Any]], plugin: Any = StoragePlugin.MCAP) -> Path:
+def write_bag(path, topics, plugin=StoragePlugin.MCAP):
     with Writer(path, version=9, storage_plugin=plugin) as writer:
         for topic, messages in topics.items():
             kind = messages[0].__msgtype__
@@ -132,7 +130,7 @@ def test_a_bag_without_images_and_a_damaged_one_are_refused(tmp_path):
     with sqlite3.connect(file) as database:
         database.execute("DROP TABLE messages")
     database.close()
-    why = r"nothing can be read of damaged\.db3: 'messages' is no table"
+    why = r"nothing can be read of damaged\.db3: 'messages' is not a table"
     with pytest.raises(SourceError, match=why):
         list(open_frames(f"bag:{damaged}", 3))
 

@@ -16,50 +16,37 @@ from jetson_dnn_rt.demo import builtin
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError, NotBuiltError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.heads.base import DecoderSettings
-from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.models.sources.registry import load_model
-from jetson_dnn_rt.results import Segmentation
 from jetson_dnn_rt.tasks import Work
+from jetson_dnn_rt.variants import network
 from jetson_dnn_rt.variants.library.library import Library
-from jetson_dnn_rt.variants.running import network, variant_set
+from jetson_dnn_rt.variants.running import variant_set
+from jetson_dnn_rt.variants.running.pipeline import Pipeline
 from jetson_dnn_rt.variants.running.variant_set import LeftOutError, VariantSet
-from jetson_dnn_rt.variants.spec import VariantSpec
 
 SIZE = builtin.INPUT_SIZE["segmenter"]
 TORCH, ONNX = "full@torch-fp32", "full@onnxruntime-fp32"
 
 
 @pytest.fixture(scope="module")
-def model() -> Model:
+def model():
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(7)
         module = builtin.build("segmenter").eval()
     return make_model(calibrate(module, SIZE), SIZE, builtin.labels("segmenter"))
 
 
-def make_set(
-    model: Model,
-    names: list[str],
-    *,
-    stages: int = 1,
-    memory_limit_mb: float = 0.0,
-    finest: bool = False,
-    **options,
-) -> VariantSet:
+def make_set(model, names, *, stages=1, memory_limit_mb=0.0, finest=False, **options):
     config = TaskConfig(
-        variants=tuple(names),
-        stages=stages,
-        finest_stages=finest,
-        memory_limit_mb=memory_limit_mb,
+        variants=tuple(names), stages=stages, finest_stages=finest, memory_limit_mb=memory_limit_mb
     )
     return VariantSet(config, model, **options)
 
 
-def run(variants: VariantSet, name: str) -> np.ndarray:
+def run(variants, name):
     image = np.random.default_rng(0).integers(0, 256, (*SIZE, 3), np.uint8)
     work = Work(Frame(image, "bgr8", 0, 0))
     variants.pipelines[name].run(work)
-    assert isinstance(work.result, Segmentation)
     return work.result.mask
 
 
@@ -123,7 +110,7 @@ def test_cuts_and_exports_are_kept(model, monkeypatch, tmp_path):
     with closing(make_set(model, [ONNX], stages=2, library=library)) as variants:
         expected = run(variants, ONNX)
 
-    def refuse(*arguments: object) -> None:
+    def refuse(*arguments):
         raise AssertionError("made again")
 
     monkeypatch.setattr("jetson_dnn_rt.models.graph.splitting.find_cuts", refuse)
@@ -176,6 +163,34 @@ def test_the_first_is_loaded_whatever_it_takes(model):
         assert list(variants.pipelines) == [TORCH]
 
 
+def test_variants_share_their_input_and_settings(model):
+    settings = DecoderSettings()
+    variants = make_set(model, [ONNX, TORCH], settings=settings)
+    assert list(variants.pipelines) == [ONNX, TORCH]
+    assert variants.default == ONNX
+    one, other = variants.pipelines.values()
+    assert one.processor is other.processor  # a switch between them moves no picture
+    assert variants.memory_bytes == one.memory_bytes + other.memory_bytes
+    variants.close()
+    variants.close()
+
+
+def test_without_names_the_default_is_taken(model):
+    with closing(make_set(model, [])) as variants:
+        assert list(variants.pipelines) == [str(variant_set.choose_default(model))]
+
+
+def test_what_was_built_is_closed_when_one_fails(model, monkeypatch):
+    closed: list[str] = []
+    monkeypatch.setattr(Pipeline, "close", lambda self: closed.append(str(self.spec)))
+    words = "run jetson-dnn-rt build|pip install apache-tvm"
+    with pytest.raises(BackendUnavailableError, match=words):
+        make_set(model, [TORCH, "full@tvm-fp32"])
+    assert closed == [TORCH]
+    with pytest.raises(ConfigurationError, match="appears twice"):
+        make_set(model, ["full@torch", TORCH])
+
+
 def test_a_variant_that_measuring_refused_is_left_out(model, monkeypatch, tmp_path):
     class Refused:
         refused = "neither faster (5.0 ms against 4.0) nor lighter"
@@ -213,7 +228,7 @@ def test_a_variant_can_be_added_and_dropped(model):
 
 
 def test_the_graph_is_not_looked_at_for_one_stage(model, monkeypatch):
-    def refuse(self: object, stages: int) -> None:
+    def refuse(self, stages):
         raise AssertionError("split")
 
     monkeypatch.setattr(network.Network, "_split", refuse)
@@ -221,37 +236,25 @@ def test_the_graph_is_not_looked_at_for_one_stage(model, monkeypatch):
         assert len(variants.stage_names) == 3
 
 
-def test_build_pipeline_says_why_it_cannot(model, tmp_path):
-    with pytest.raises(BackendUnavailableError, match="not in the library"):
-        variant_set.build_pipeline(
-            model,
-            VariantSpec.parse("tucker-0.50@torch-fp32"),
-            DecoderSettings(),
-            threads=1,
-            library=Library(tmp_path),
-        )
-
-
 @pytest.fixture(autouse=True)
-def _warnings_only(caplog: pytest.LogCaptureFixture) -> None:
+def _warnings_only(caplog):
     caplog.set_level(logging.WARNING)
 
 
-def test_a_task_whose_only_full_variant_is_missing_runs_by_default(model, tmp_path, caplog):
+def test_a_task_whose_only_full_variant_is_missing_runs_by_default(
+    model, tmp_path, caplog, monkeypatch
+):
     """Engines are built elsewhere; here it is as if TensorRT was there and this one was not."""
 
-    def refuse(*arguments: object, **options: object) -> None:
-        raise NotBuiltError("the engine is not in the library")
+    names, make = ["full@tensorrt-fp16"], variant_set.make_runner
 
-    names = ["full@tensorrt-fp16"]
-    with pytest.MonkeyPatch.context() as patch:
-        make = variant_set.make_runner_factory
+    def make_runner(model, spec, part, **options):
+        if spec.backend == "tensorrt":
+            raise NotBuiltError("the engine is not in the library")
+        return make(model, spec, part, **options)
 
-        def make_factory(model, spec, **options):
-            return refuse if spec.backend == "tensorrt" else make(model, spec, **options)
-
-        patch.setattr(variant_set, "make_runner_factory", make_factory)
-        with closing(make_set(model, names, stages=0, library=Library(tmp_path))) as variants:
-            assert variants.missing == tuple(names)
-            assert variants.default == str(variant_set.choose_default(model))
+    monkeypatch.setattr(variant_set, "make_runner", make_runner)
+    with closing(make_set(model, names, stages=0, library=Library(tmp_path))) as variants:
+        assert variants.missing == tuple(names)
+        assert variants.default == str(variant_set.choose_default(model))
     assert "until another variant is there" in caplog.text

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import cv2
 import numpy as np
 import pytest
+from networks import load_pipeline
 
-from jetson_dnn_rt.backends.registry import inspect_backend
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.heads.base import DecoderSettings
-from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.models.sources.registry import load_model
 from jetson_dnn_rt.results import Detections
 from jetson_dnn_rt.tasks import Work
-from jetson_dnn_rt.variants.running.pipeline import Pipeline
-from jetson_dnn_rt.variants.running.variant_set import build_pipeline
-from jetson_dnn_rt.variants.spec import VariantSpec
 
 FRAMES = (1, 25, 50, 75, 100, 120, 145, 170, 195, 221)  # counted from 1
 CAR = 2
+CELLS = [(s, y, x) for s in (8, 16, 32) for y in range(416 // s) for x in range(416 // s)]
 
 
 @pytest.fixture(scope="module")
-def images(shared_data: Path) -> dict[int, np.ndarray]:
+def images(shared_data):
     capture = cv2.VideoCapture(str(shared_data / "video" / "dashcam_white_right.mp4"))
     found = {}
     for number in range(1, FRAMES[-1] + 1):
@@ -37,11 +32,11 @@ def images(shared_data: Path) -> dict[int, np.ndarray]:
 
 
 @pytest.fixture(scope="module")
-def model(shared_data: Path) -> Model:
+def model(shared_data):
     return load_model(f"onnx:{shared_data}/models/yolox_nano.onnx", kind="detection")
 
 
-def iou(a: np.ndarray, b: np.ndarray) -> float:
+def iou(a, b):
     width = min(a[2], b[2]) - max(a[0], b[0])
     height = min(a[3], b[3]) - max(a[1], b[1])
     if width <= 0 or height <= 0:
@@ -52,9 +47,7 @@ def iou(a: np.ndarray, b: np.ndarray) -> float:
 
 
 @pytest.fixture(scope="module")
-def reference(
-    shared_data: Path, images: dict[int, np.ndarray]
-) -> dict[int, list[tuple[int, float, np.ndarray]]]:
+def reference(shared_data, images):
     """The way of the YOLOX repository: letterbox, run, decode cell by cell, suppress."""
     onnxruntime = pytest.importorskip("onnxruntime")
     session = onnxruntime.InferenceSession(
@@ -68,20 +61,15 @@ def reference(
         padded[:234] = resized
         tensor = padded.astype(np.float32).transpose(2, 0, 1)[None]
         output = session.run(None, {"images": tensor})[0][0]
-        boxes, index = [], 0
-        for stride in (8, 16, 32):
-            for y in range(416 // stride):
-                for x in range(416 // stride):
-                    row = output[index]
-                    index += 1
-                    label = int(np.argmax(row[5:]))
-                    score = float(row[4] * row[5 + label])
-                    if score < 0.3:
-                        continue
-                    cx, cy = (row[0] + x) * stride, (row[1] + y) * stride
-                    w, h = np.exp(row[2]) * stride, np.exp(row[3]) * stride
-                    box = np.array([cx - w / 2, cy - h / 2, cx + w / 2, cy + h / 2]) / ratio
-                    boxes.append((label, score, box))
+        boxes = []
+        for row, (stride, y, x) in zip(output, CELLS, strict=True):
+            label = int(np.argmax(row[5:]))
+            score = float(row[4] * row[5 + label])
+            if score >= 0.3:
+                cx, cy = (row[0] + x) * stride, (row[1] + y) * stride
+                w, h = np.exp(row[2]) * stride, np.exp(row[3]) * stride
+                box = np.array([cx - w / 2, cy - h / 2, cx + w / 2, cy + h / 2]) / ratio
+                boxes.append((label, score, box))
         boxes.sort(key=lambda entry: -entry[1])
         kept: list[tuple[int, float, np.ndarray]] = []
         for label, score, box in boxes:
@@ -95,15 +83,11 @@ def reference(
     return found
 
 
-def build(model: Model, name: str) -> Pipeline:
-    spec = VariantSpec.parse(name)
-    info = inspect_backend(spec.backend)
-    if spec.precision not in info.precisions:
-        pytest.skip(f"{name}: {info.reason}")
-    return build_pipeline(model, spec, DecoderSettings(confidence=0.3), threads=1)
+def build(model, name):
+    return load_pipeline(model, name, DecoderSettings(confidence=0.3))
 
 
-def detect(pipeline: Pipeline, image: np.ndarray, encoding: str = "bgr8") -> Detections:
+def detect(pipeline, image, encoding="bgr8"):
     work = Work(Frame(image, encoding, 0, 0))
     pipeline.run(work)
     assert isinstance(work.result, Detections)

@@ -3,38 +3,31 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Iterator
-from typing import Any
+from contextlib import closing
 
 import cv2
 import numpy as np
 import pytest
 import torch
+from networks import load_pipeline
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from benchmarks.zero_copy.ways import make_message
+from benchmarks.zero_copy import make_message
 from jetson_dnn_rt.cameras.image_messages import decode_image, view_image
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.input.encodings import ENCODINGS
 from jetson_dnn_rt.models.sources.registry import load_model
 from jetson_dnn_rt.tasks import Work
-from jetson_dnn_rt.variants.running.pipeline import Pipeline
-from jetson_dnn_rt.variants.running.variant_set import build_pipeline
-from jetson_dnn_rt.variants.spec import VariantSpec
 
 HEIGHT, WIDTH = 432, 768
 INPUT_BYTES = 4 * 3 * 180 * 320
 
 
 @pytest.fixture(scope="module")
-def pipeline() -> Iterator[Pipeline]:
+def pipeline():
     """The built-in detector, 320x240, in torch on the CPU."""
-    model = load_model("builtin:detector")
-    spec = VariantSpec.parse("full@torch-fp32")
-    pipeline = build_pipeline(model, spec, DecoderSettings(), threads=1)
-    yield pipeline
-    pipeline.close()
+    with closing(load_pipeline(load_model("builtin:detector"), "full@torch-fp32")) as pipeline:
+        yield pipeline
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the first layer is on the GPU")
@@ -46,11 +39,11 @@ def test_from_the_message_to_the_first_layer(pipeline, encoding, monkeypatch):
     layers: list[int] = []
     resize = cv2.resize
 
-    def observe_resize(source: np.ndarray, *args: Any, **named: Any) -> Any:
+    def observe_resize(source, *args, **named):
         sources.append(np.shares_memory(source, data))
         return resize(source, *args, **named)
 
-    def observe_layer(layer: torch.nn.Module, values: tuple[torch.Tensor, ...]) -> None:
+    def observe_layer(layer, values):
         layers.append(values[0].data_ptr())
 
     monkeypatch.setattr(cv2, "resize", observe_resize)

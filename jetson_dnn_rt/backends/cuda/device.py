@@ -1,10 +1,10 @@
-"""A CUDA device as runners use it: one stream at a time, and memory of host and device.
+"""A CUDA device as runners use it: one stream at a time, host memory and device memory.
 
-On an integrated GPU the host's memory is the device's: what lies in *mapped* page-locked memory is
-read in place. A discrete GPU fetches *pinned* memory by itself while others compute; *pageable*
-memory the driver copies first. Integrated GPUs before compute capability 7.2 switch the CPU's
-cache off for page-locked memory (NVIDIA, CUDA for Tegra, "Memory types"), and the input pass on
-the CPU would crawl: there, pageable memory is the fastest.
+An integrated GPU shares the host's memory and reads *mapped* page-locked memory in place. A
+discrete GPU fetches *pinned* memory by DMA while kernels run; *pageable* memory is first copied by
+the driver. With integrated GPUs before compute capability 7.2, page-locked memory is not cached by
+the CPU (NVIDIA, CUDA for Tegra, "Memory types"), which makes the input pass on the CPU very slow:
+there, pageable memory is the fastest.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError
 T = TypeVar("T")
 
 ALIGNMENT = 256
-"""In bytes, of memory that a device reads a tensor from: TensorRT requires it."""
+"""In bytes, of memory from which a device reads a tensor: TensorRT requires it."""
 
 _CACHED_SINCE = (7, 2)
 
 
 class CudaError(BackendUnavailableError):
-    """CUDA refused a call."""
+    """A CUDA call failed."""
 
 
 @dataclass(frozen=True)
 class DeviceProperties:
-    """What decides which memory a device reads frames from."""
+    """Properties of a device that decide from which memory it reads frames."""
 
     integrated: bool  # shares the memory of the host, as on a Jetson
     maps_host_memory: bool  # its kernels can read page-locked host memory in place
@@ -45,31 +45,31 @@ class DeviceProperties:
 
 
 class Cuda(Protocol):
-    """What the runners on a CUDA device need; everything is queued on one stream at a time.
+    """Memory and streams for runners on a CUDA device; work is queued on one stream at a time.
 
     That is a stream of its own, or one of the thread that uses it: see `use_thread_stream`. A
-    `CudaError` says what CUDA refused. Arrays are in C order; new ones are zeros.
+    failed call raises `CudaError`. Arrays are in C order; new ones are zeros.
     """
 
-    owner: str  # whose memory and stream it is, with its version
+    owner: str  # library that owns memory and stream, with its version
 
     def allocate(self, shape: Sequence[int], dtype: npt.DTypeLike) -> Array:
-        """Make a device array, with ``__cuda_array_interface__``."""
+        """Allocate a device array, with ``__cuda_array_interface__``."""
 
     def allocate_host(self, shape: Sequence[int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """Make a host array in page-locked memory, which the device reads by itself."""
+        """Allocate a host array in page-locked memory, which the device reads by DMA."""
 
     def allocate_mapped(self, shape: Sequence[int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """Make a host array in page-locked memory that kernels read and write in place.
+        """Allocate a host array in page-locked memory that kernels read and write in place.
 
-        `regions` knows the device's address of it and of its views.
+        `regions` finds the device address of it and of its views.
         """
 
     def view(self, address: int, shape: Sequence[int], dtype: npt.DTypeLike) -> Array:
-        """See memory at a device's address as an array, which does not keep it alive."""
+        """View memory at a device address as an array, which does not keep it alive."""
 
     def properties(self) -> DeviceProperties:
-        """What kind of device it is."""
+        """Properties of the device."""
 
     def copy(self, destination: Array, source: Array) -> None:
         """Queue a copy between arrays of one shape and type, each on the host or the device.
@@ -78,31 +78,31 @@ class Cuda(Protocol):
         """
 
     def use_thread_stream(self, urgency: int) -> None:
-        """From now on, queue on the calling thread's stream of this deadline class.
+        """Queue on the calling thread's stream of this deadline class from now on.
 
-        0 is CUDA's lowest priority, each step a higher one, as far as the device has them. Nothing
-        may be queued on the stream that was used before.
+        0 is CUDA's lowest priority, each step a higher one, up to the device's highest. The stream
+        used before must be idle.
         """
 
     def use_own_stream(self) -> None:
-        """From now on, queue on the stream it was made with, which nobody else uses."""
+        """Queue on the instance's own stream, which nothing else uses, from now on."""
 
     def run(self, work: Callable[[int], T]) -> T:
-        """Call `work` with the handle of the stream, as the current one where there is such."""
+        """Call `work` with the stream's handle, with the stream current where that exists."""
 
     def capture(self, work: Callable[[int], T]) -> tuple[Callable[[], None], T]:
         """Record what `work` queues as a CUDA graph.
 
-        The result is a function that queues the graph on the stream, and what `work` returned:
-        arrays in it are written by each launch. Any exception where `work` cannot be captured: it
-        waits for the device, or allocates by itself.
+        Returns a function that queues the graph on the stream, and the return value of `work`,
+        whose arrays are written by each launch. Raises any exception where `work` cannot be
+        captured, because it waits for the device or allocates memory.
         """
 
     def synchronize(self) -> None:
-        """Wait until all that is queued is done; the thread sleeps, no core spins."""
+        """Wait until all queued work is done; the thread sleeps instead of spinning."""
 
     def close(self) -> None:
-        """Give the stream back; arrays live as long as they are referred to."""
+        """Release the stream; arrays live as long as they are referenced."""
 
 
 def address_of(array: Array) -> int:
@@ -122,7 +122,7 @@ def count_bytes(array: Array) -> int:
 
 
 def choose_memory(wanted: str, properties: DeviceProperties) -> str:
-    """``mapped``, ``pinned`` or ``pageable`` on a device; only ``auto`` leaves the choice.
+    """Resolve `wanted` to ``mapped``, ``pinned`` or ``pageable``; only ``auto`` is a choice.
 
     `ConfigurationError` where `wanted` is none of `MEMORY_KINDS`, or the device does not map host
     memory.
@@ -142,14 +142,14 @@ def choose_memory(wanted: str, properties: DeviceProperties) -> str:
 
 
 class MappedRegions:
-    """Where a device finds the mapped host memory of this process."""
+    """Device addresses of this process's mapped host memory."""
 
     def __init__(self) -> None:
         self._regions: dict[int, tuple[int, int]] = {}
         self._lock = threading.Lock()
 
     def add(self, owner: Any, host_address: int, size: int, device_address: int) -> None:
-        """Keep a region until `owner`, which every view of it refers to, is gone."""
+        """Register a region until `owner`, which every view of it references, is freed."""
         with self._lock:
             self._regions[host_address] = (size, device_address)
         weakref.finalize(owner, self._forget, host_address)
@@ -159,7 +159,7 @@ class MappedRegions:
             self._regions.pop(host_address, None)
 
     def find(self, array: npt.NDArray[Any]) -> int:
-        """The device's address of an array's first element; 0 where it is not in mapped memory."""
+        """Device address of an array's first element; 0 where it is not in mapped memory."""
         address = int(array.ctypes.data)
         with self._lock:
             for first, (size, device_address) in self._regions.items():
@@ -169,4 +169,4 @@ class MappedRegions:
 
 
 regions = MappedRegions()
-"""Of this process: no object that all who look for memory have in common could hold them."""
+"""Global, because no object is shared by all code that looks up memory."""

@@ -1,8 +1,7 @@
-"""The few functions of the CUDA driver that neither torch nor every cuda-python offers alike.
+"""Functions of the CUDA driver that torch and the versions of cuda-python do not share.
 
-The driver's library is on every machine with a device, and its functions are a stable C
-interface. They are called in the device's primary context, which is the one of the runtime, and
-so of torch and cuda-python.
+The driver's library is on every machine with a device and has a stable C interface. Calls are made
+in the device's primary context, which the runtime uses too, and so torch and cuda-python.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ Launch = tuple[int, int, int]
 
 
 class CudaDriver:
-    """The driver in the primary context of the first device; a `CudaError` says what it refused.
+    """The driver in the primary context of the first device; failed calls raise `CudaError`.
 
-    `library` has the driver's functions, those of ``libcuda.so.1`` by default.
+    `library` provides the driver's functions, by default ``libcuda.so.1``.
     `BackendUnavailableError` where there is no driver, or no device.
     """
 
@@ -45,10 +44,10 @@ class CudaDriver:
             self.call("cuDeviceGet", ctypes.byref(self._device), ctypes.c_int(0))
             self.call("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), self._device)
         except CudaError as error:
-            raise BackendUnavailableError(f"the CUDA driver gives no device ({error})") from error
+            raise BackendUnavailableError(f"the CUDA driver offers no device ({error})") from error
 
     def call(self, name: str, *arguments: Any) -> None:
-        """Call a function; `CudaError` where its status says that it failed."""
+        """Call a function; `CudaError` where its status is an error."""
         status = int(getattr(self._library, name)(*arguments))
         if status:
             text = ctypes.c_char_p()
@@ -56,11 +55,11 @@ class CudaDriver:
             raise CudaError(f"{name}: {(text.value or b'error').decode()} ({status})")
 
     def enter(self) -> None:
-        """Make the context the calling thread's current one: a new thread has none."""
+        """Make the context current in the calling thread: a new thread has none."""
         self.call("cuCtxSetCurrent", self._context)
 
     def properties(self) -> DeviceProperties:
-        """What kind of device it is."""
+        """Properties of the device."""
         found = []
         for kind in (_INTEGRATED, _CAN_MAP_HOST_MEMORY, _MAJOR, _MINOR):
             value = ctypes.c_int()
@@ -71,7 +70,7 @@ class CudaDriver:
         return DeviceProperties(bool(integrated), bool(maps), (major, minor))
 
     def device_address(self, host_address: int) -> int:
-        """Where kernels find page-locked host memory; `CudaError` where it is not mapped."""
+        """Device address of page-locked host memory; `CudaError` where it is not mapped."""
         self.enter()
         found = ctypes.c_void_p()
         arguments = (ctypes.byref(found), ctypes.c_void_p(host_address), ctypes.c_uint(0))
@@ -79,7 +78,7 @@ class CudaDriver:
         return int(found.value or 0)
 
     def load_kernel(self, image: bytes, name: str) -> Kernel:
-        """Load a kernel by its C name; it stays until the end of the process.
+        """Load a kernel by its C name; it stays loaded until the process exits.
 
         `image` is a cubin, or PTX that ends with a zero byte. `CudaError` where this driver cannot
         run it.
@@ -92,7 +91,7 @@ class CudaDriver:
 
 
 class Kernel:
-    """A loaded kernel, by the handle of the driver that loaded it."""
+    """A loaded kernel: its handle and the driver that loaded it."""
 
     def __init__(self, driver: CudaDriver, function: Any) -> None:
         self._driver, self._function = driver, function
@@ -100,7 +99,7 @@ class Kernel:
     def launch(
         self, grid: Launch, block: Launch, stream: int, arguments: ctypes.Structure
     ) -> None:
-        """Queue it with one argument, a structure, which is copied before this returns."""
+        """Queue the kernel with one argument, a structure, which is copied before this returns."""
         self._driver.enter()
         parameters = (ctypes.c_void_p * 1)(ctypes.addressof(arguments))
         sides = (ctypes.c_uint(side) for side in (*grid, *block, 0))

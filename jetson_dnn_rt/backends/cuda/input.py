@@ -1,8 +1,7 @@
-"""The fused input pass on a CUDA device: frames that it reaches become the network's input there.
+"""The fused input pass on a CUDA device, which turns frames into the network's input there.
 
-On an integrated GPU the kernel reads the frame in place; on a discrete one the frame, which lies
-in page-locked memory, is fetched by the device first. Either way the pixels are read once, and
-no core of the host touches them.
+On an integrated GPU the kernel reads the frame in place; a discrete one first fetches it from
+page-locked memory. Either way the pixels are read once, and no CPU core touches them.
 """
 
 from __future__ import annotations
@@ -62,8 +61,8 @@ def make_taps(source: int, target: int, *, columns: bool) -> npt.NDArray[np.int3
     """Neighbours and weights of `cv2.resize` (INTER_LINEAR, uint8) along one axis.
 
     ``Tap`` of input_pass.cu for each of `target` pixels: two indices, two weights, int32
-    [target, 4]. Beyond the edges cv2 gives the outer pixel all the weight horizontally
-    (`columns`); vertically it reads that pixel twice.
+    [target, 4]. At the edges cv2 gives the outer pixel all the weight horizontally (`columns`);
+    vertically it reads that pixel twice.
     """
     places = ((np.arange(target) + 0.5) * (1.0 / (target / source)) - 0.5).astype(np.float32)
     first = np.floor(places).astype(np.int32)
@@ -81,7 +80,7 @@ def make_taps(source: int, target: int, *, columns: bool) -> npt.NDArray[np.int3
 def load_kernel() -> Kernel:
     """Compile and load the kernel for the device, once in a process.
 
-    `BackendUnavailableError` where there is no NVRTC, or the driver takes nothing of what it
+    `BackendUnavailableError` where there is no NVRTC, or the driver loads nothing that it
     compiled.
     """
     driver = CudaDriver()
@@ -90,21 +89,20 @@ def load_kernel() -> Kernel:
     for image in compile_with_any(source, SOURCE.name, driver.properties().capability):
         try:
             return driver.load_kernel(image, NAME)
-        except CudaError as error:  # of a newer CUDA than the driver: the next may be older
+        except CudaError as error:  # NVRTC newer than the driver: the next may be older
             reasons.append(str(error))
     raise BackendUnavailableError(f"the driver does not load {SOURCE.name}: {'; '.join(reasons)}")
 
 
 class DevicePreprocessor:
-    """Writes frames that the device reaches into an input buffer, like `Preprocessor`.
+    """Writes frames in memory that the device can read into an input buffer, like `Preprocessor`.
 
-    The tables of a size and encoding are made when it changes; else nothing is allocated.
-    `destination` is a device array, float32 [1, 3, height, width], in any order of its axes. The
-    stream and memory of `cuda` are closed with this. `fetched`: frames are copied to the device
-    before they are read, as on a discrete GPU; else read in place.
+    Tables are made when the size or encoding changes; else nothing is allocated.
+    `destination` is a device array, float32 [1, 3, height, width], in any order of its axes.
+    `close` also closes `cuda`. `fetched`: frames are copied to the device before they are read, as
+    on a discrete GPU; else read in place.
 
-    `written_bytes` counts, for the last frame, its copy to the device, where there is one, and the
-    input.
+    `written_bytes` counts, for the last frame, its copy to the device, if any, and the input.
     """
 
     def __init__(
@@ -134,21 +132,21 @@ class DevicePreprocessor:
         )
 
     def move(self, destination: Array) -> None:
-        """Write into another input buffer of the same shape and order; tables stay."""
+        """Write into another input buffer of the same shape and order; tables are kept."""
         before = self.destination.__cuda_array_interface__
         after = destination.__cuda_array_interface__
         if (before["shape"], before.get("strides")) != (after["shape"], after.get("strides")):
-            raise ValueError(f"the new input lies in another way: {after}, before {before}")
+            raise ValueError(f"the new input has another layout: {after}, before {before}")
         self.destination = destination
         if self._prepared_for is not None:
             self._pass.input = address_of(destination)
 
     def can_read(self, frame: Frame) -> bool:
-        """Whether the device reaches the frame's memory."""
+        """Whether the device can read the frame's memory."""
         return frame.device_address != 0 and (not self.fetched or frame.image.flags.c_contiguous)
 
     def write(self, frame: Frame, urgency: int = 0) -> Geometry:
-        """Fill the input from a frame that `can_read`; it is there when this returns.
+        """Fill the input from a frame that `can_read`; the input is complete on return.
 
         `urgency` is the deadline class of the task. `FrameError` where the frame cannot be read,
         see `check_frame`.
@@ -170,7 +168,7 @@ class DevicePreprocessor:
         self._kernel.launch(self._grid, _BLOCK, stream, self._pass)
 
     def close(self) -> None:
-        """Give the stream back."""
+        """Release the stream."""
         self._cuda.close()
 
     def _prepare(self, frame: Frame, encoding: Encoding) -> None:
@@ -198,7 +196,7 @@ class DevicePreprocessor:
             self._copy = self._cuda.allocate(frame.image.shape, np.uint8)
             call.frame = address_of(self._copy)
             self.written_bytes += frame.image.nbytes
-        self._cuda.synchronize()  # what is allocated is filled before another stream uses it
+        self._cuda.synchronize()  # allocations are zeroed before another stream uses them
 
     def _list_components(
         self, frame: Frame, encoding: Encoding, geometry: Geometry
@@ -227,7 +225,7 @@ class DevicePreprocessor:
             for at in (red, *greens, blue):
                 first = at // 2 * step + at % 2
                 part = component(first, 2 * step, 2, (height // 2, width // 2))
-                # Half of the colour's distance from the block's centre, over two pixels.
+                # Half the offset of the colour sample from the block's centre, over two pixels.
                 part.shift_x = 0.25 * geometry.scale_x * (-1.0 if at % 2 else 1.0)
                 part.shift_y = 0.25 * geometry.scale_y * (-1.0 if at // 2 else 1.0)
                 parts.append(part)

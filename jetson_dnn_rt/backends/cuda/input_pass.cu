@@ -1,12 +1,12 @@
 // The fused input pass on a CUDA device: resize, colour, normalisation and padding of one frame,
-// read where it lies and written once, straight into the network's input.
+// read in place and written once, straight into the network's input.
 //
 // The arithmetic is that of the pass on the CPU (jetson_dnn_rt/models/input/input_pass.py): cv2.resize's
-// bilinear weights of 11 bits, out of tables that the host makes, and products and sums of floats
-// that are not contracted (NVRTC is told --fmad=false). Colours that lie together and grey come
-// out the same to the bit, YUV and Bayer within one step of a byte.
+// bilinear weights of 11 bits, from tables made on the host, and products and sums of floats
+// that are not contracted (NVRTC gets --fmad=false). Interleaved colours and grey are bit-exact,
+// YUV and Bayer within one step of a byte.
 //
-// NVRTC compiles it for the device that is there. A C++ compiler compiles it too: then
+// NVRTC compiles it for the device at run time. A C++ compiler compiles it too: then
 // `input_pass_host` does on the CPU what the launch does, which is how it is tested without a GPU.
 // No header is included, since NVRTC has none.
 
@@ -17,7 +17,7 @@
 extern "C" float rintf(float);
 #endif
 
-// Two neighbours on one axis of a component, and their weights, which sum up to 2048.
+// Two neighbours on one axis of a component, and their weights, which sum to 2048.
 struct Tap {
     int first, second;
     int first_weight, second_weight;
@@ -37,13 +37,13 @@ struct Component {
 
 enum Kind { RGB = 0, YUV = 1, BAYER = 2 };
 
-// All that a launch needs; jetson_dnn_rt/backends/cuda/input.py has the same structure.
+// Argument of a launch; jetson_dnn_rt/backends/cuda/input.py has the same structure.
 struct Pass {
     const unsigned char *frame;
     float *input;
     long long channel_step, row_step, column_step;  // of the input, in floats
     int height, width;                              // of the input
-    int top, left, resized_height, resized_width;   // where the picture lies in it
+    int top, left, resized_height, resized_width;   // position of the picture in it
     int kind;
     int order[3];  // which of red, green, blue each channel of the input is
     float factor[3], offset[3], padding[3];
@@ -87,8 +87,8 @@ DEVICE void convert_yuv(float color[3])
     color[2] = limit_to_byte((y + 2066 * u - 283062) >> 10);
 }
 
-// Red and blue of a mosaic lie half a pixel beside the block's centre: moved there along the slope
-// of the resized picture.
+// Red and blue of a mosaic are half a pixel off the block's centre: corrected along the slope of
+// the resized picture.
 DEVICE float sample_shifted(const Pass &pass, int index, int x, int y)
 {
     const Component &component = pass.component[index];

@@ -1,7 +1,7 @@
-"""CUDA source compiled for the device, by the compiler library that CUDA brings.
+"""Compiles CUDA source for the device with NVRTC, CUDA's runtime compiler library.
 
-NVRTC comes with torch, with cuda-python and with a CUDA toolkit (on a Jetson with JetPack), in one
-library of a stable C interface. It needs neither a driver nor a C++ compiler.
+NVRTC comes with torch, cuda-python and the CUDA toolkit (on a Jetson with JetPack), as one library
+with a stable C interface. It needs neither a driver nor a C++ compiler.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TOOLKIT = Path("/usr/local/cuda/lib64")
 
 
 def find_libraries() -> Iterator[str]:
-    """Paths and names of NVRTC, the ones beside torch and cuda-python first."""
+    """Paths and names of NVRTC; those shipped with torch and cuda-python come first."""
     patterns = {"nvidia": "*/lib/libnvrtc.so.*", "torch": "lib/libnvrtc[-.]*so*"}
     for package, pattern in patterns.items():
         try:
@@ -35,7 +35,7 @@ def find_libraries() -> Iterator[str]:
 
 
 def open_libraries() -> Iterator[Any]:
-    """Those of `find_libraries` that can be loaded."""
+    """Libraries of `find_libraries` that can be loaded."""
     for name in find_libraries():
         try:
             yield ctypes.CDLL(name)
@@ -44,7 +44,7 @@ def open_libraries() -> Iterator[Any]:
 
 
 class Nvrtc:
-    """One NVRTC, by its functions."""
+    """One loaded NVRTC library."""
 
     def __init__(self, library: Any) -> None:
         self._library = library
@@ -58,13 +58,13 @@ class Nvrtc:
 
     @property
     def version(self) -> tuple[int, int]:
-        """Of CUDA, e.g. (12, 6)."""
+        """CUDA version, e.g. (12, 6)."""
         major, minor = ctypes.c_int(), ctypes.c_int()
         self._call("nvrtcVersion", ctypes.byref(major), ctypes.byref(minor))
         return major.value, minor.value
 
     def architectures(self) -> tuple[int, ...]:
-        """What it compiles for, e.g. 87 for compute capability 8.7; ascending."""
+        """Target architectures, e.g. 87 for compute capability 8.7; ascending."""
         count = ctypes.c_int()
         self._call("nvrtcGetNumSupportedArchs", ctypes.byref(count))
         found = (ctypes.c_int * count.value)()
@@ -72,12 +72,12 @@ class Nvrtc:
         return tuple(sorted(found))
 
     def compile(self, source: str, name: str, capability: tuple[int, int]) -> bytes:
-        """Compile a source, CUDA C++ that includes nothing, for a device of that capability.
+        """Compile CUDA C++ source without includes for a device of that compute capability.
 
-        Code of the device's own where the library knows it; else PTX of the latest that it knows
-        and the device runs, which the driver translates: either is for `CudaDriver.load_kernel`.
-        `name` is the source's in messages. `BackendUnavailableError` with the compiler's words
-        where it does not compile, or where the device is too old.
+        Returns a cubin where the library supports the device; else PTX of the latest architecture
+        that it supports and the device runs, which the driver translates. `CudaDriver.load_kernel`
+        loads either. `name` identifies the source in messages. `BackendUnavailableError`, with the
+        compiler's log, where it does not compile or the device is too old.
         """
         wanted = capability[0] * 10 + capability[1]
         known = [arch for arch in self.architectures() if arch <= wanted]
@@ -87,7 +87,7 @@ class Nvrtc:
             )
         own = wanted in known
         kind = f"sm_{wanted}" if own else f"compute_{known[-1]}"
-        # Products and sums apart, as numpy computes them.
+        # No fused multiply-add, as in numpy.
         options = [f"--gpu-architecture={kind}".encode(), b"--fmad=false", b"--std=c++14"]
         program = ctypes.c_void_p()
         self._call(
@@ -118,16 +118,16 @@ class Nvrtc:
 def compile_with_any(
     source: str, name: str, capability: tuple[int, int], libraries: Sequence[Any] | None = None
 ) -> Iterator[bytes]:
-    """Compile with one NVRTC after the other: a driver may refuse what a newer one made.
+    """Compile with each NVRTC in turn: a driver may reject the output of a newer one.
 
-    `BackendUnavailableError` where there is none, or none compiled it, with the reasons.
+    `BackendUnavailableError`, with the reasons, where there is none or all fail.
     """
     reasons = []
     compiled = False
     for library in libraries if libraries is not None else open_libraries():
         try:
             image = Nvrtc(library).compile(source, name, capability)
-        except (BackendUnavailableError, AttributeError) as error:  # an old one lacks functions
+        except (BackendUnavailableError, AttributeError) as error:  # old ones lack functions
             reasons.append(str(error))
             continue
         compiled = True

@@ -1,7 +1,7 @@
-"""Who owns memory and streams of a CUDA device: torch, or cuda-python.
+"""Owners of memory and streams on a CUDA device: torch, or cuda-python.
 
-TensorRT brings neither. torch is taken where it sees a device; where it does not (a Python with
-TensorRT alone, or a torch for the CPU) cuda-python does the same.
+TensorRT provides neither. torch is used where it sees a device; otherwise (an installation with
+TensorRT alone, or a CPU build of torch) cuda-python.
 """
 
 # ruff: noqa: D102 - the methods of owners are documented by `Cuda`
@@ -39,11 +39,11 @@ T = TypeVar("T")
 FIX = "pip install torch (on Jetson: NVIDIA's wheel for your JetPack) or cuda-python"
 
 RUNTIMES = ("cuda.bindings.runtime", "cuda.cudart")
-"""cuda-python's module: the first since 11.8.6 and 12.6, before only the other; they are alike."""
+"""cuda-python's module: the first name from 11.8.6 and 12.6 on, the second before; same API."""
 
 
 def open_cuda() -> Cuda:
-    """Open a stream on the current device, on torch's memory or else cuda-python's.
+    """Open a stream on the current device, with torch or else cuda-python.
 
     `BackendUnavailableError` where neither torch nor cuda-python has a device, with the reasons.
     """
@@ -57,7 +57,7 @@ def open_cuda() -> Cuda:
 
 
 def _describe(address: int, shape: Sequence[int], dtype: npt.DTypeLike) -> dict[str, Any]:
-    """Memory in C order, as an array interface has it."""
+    """Array interface of memory in C order."""
     return {
         "shape": tuple(shape),
         "typestr": np.dtype(dtype).str,
@@ -73,8 +73,7 @@ def _describe(address: int, shape: Sequence[int], dtype: npt.DTypeLike) -> dict[
 class ThreadStreams(Generic[S]):
     """The calling thread's streams, made at their first use and kept as long as the thread lives.
 
-    `make` goes from an urgency, >= 0, to a stream: the higher, the earlier the device runs its
-    work.
+    `make` maps an urgency, >= 0, to a stream: the higher, the earlier the device runs its work.
     """
 
     def __init__(self, make: Callable[[int], S]) -> None:
@@ -91,18 +90,18 @@ class ThreadStreams(Generic[S]):
 
 
 POOL_SIZE = 32
-"""Streams of one priority that torch has on a device."""
+"""Number of streams of one priority that torch has on a device."""
 
 
 class StreamPool(Generic[S]):
     """Streams of a library that hands out the same few in turn, as torch does with 32.
 
-    Two users of the same one would wait for each other, and work that is queued on a stream
+    Two users of one stream would wait for each other, and work that is queued on a stream
     while another thread captures a graph on it would break both. So streams that must not be
     shared are reserved: while they live, they are not handed out again.
 
-    `make` goes from a priority to the next stream, which must allow weak references; `handle` from
-    a stream to what it is in CUDA.
+    `make` maps a priority to the next stream, which must allow weak references; `handle` maps a
+    stream to its CUDA handle.
     """
 
     def __init__(self, make: Callable[[int], S], handle: Callable[[S], int]) -> None:
@@ -135,7 +134,7 @@ def _next_stream(priority: int) -> Any:
 
 _capturing = threading.Lock()  # torch records one graph at a time in a process
 _pool = StreamPool[Any](_next_stream, lambda stream: int(stream.cuda_stream))
-# Lower numbers go first; what is beyond the device's range is its nearest.
+# Lower numbers go first; values are clamped to the device's range.
 _torch_streams = ThreadStreams[Any](lambda urgency: _pool.take(-urgency, reserve=True))
 
 
@@ -145,7 +144,7 @@ def _capture_stream() -> Any:
 
 
 class _DeviceView:
-    """Memory at a device's address, as torch takes it over."""
+    """Memory at a device address, in the form that torch adopts."""
 
     def __init__(self, address: int, shape: Sequence[int], dtype: npt.DTypeLike) -> None:
         self.__cuda_array_interface__ = _describe(address, shape, dtype)
@@ -175,13 +174,13 @@ class TorchCuda:
         self._done: Any = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
 
     def _type_of(self, dtype: npt.DTypeLike) -> Any:
-        # torch has no other way from a type of numpy to its own.
+        # torch has no other way to convert a numpy dtype to its own.
         return self._torch.from_numpy(np.empty(0, dtype)).dtype
 
     def allocate(
         self, shape: Sequence[int], dtype: npt.DTypeLike, *, channels_last: bool = False
     ) -> Any:
-        """Make a device tensor, zeros; maps may have their channels last in memory."""
+        """Allocate a device tensor of zeros, with channels last in memory if asked for."""
         torch, kind = self._torch, self._type_of(dtype)
         order = torch.channels_last if channels_last else torch.contiguous_format
         with torch.cuda.stream(self._stream):
@@ -195,20 +194,20 @@ class TorchCuda:
         return array
 
     def allocate_mapped(self, shape: Sequence[int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """Make a page-locked host array, zeros, that kernels read and write in place.
+        """Allocate a page-locked host array of zeros that kernels read and write in place.
 
-        With one address space for host and device, which every 64-bit Linux has, all page-locked
+        With one address space for host and device, as on every 64-bit Linux, all page-locked
         memory is mapped (CUDA C programming guide, "Unified virtual address space"); the driver
-        says where, or that it is not.
+        returns its address, or an error.
         """
         array = self.allocate_host(shape, dtype)
         address = int(array.ctypes.data)
-        # The tensor that numpy holds as the base of all views.
+        # The tensor that numpy references as the base of all views.
         regions.add(array.base, address, array.nbytes, self._driver.device_address(address))
         return array
 
     def view(self, address: int, shape: Sequence[int], dtype: npt.DTypeLike) -> Any:
-        # torch asks the driver whose memory it is.
+        # torch asks the driver which device owns the memory.
         return self._as_tensor(_DeviceView(address, shape, dtype))
 
     def properties(self) -> DeviceProperties:
@@ -241,9 +240,9 @@ class TorchCuda:
             return work(self._stream.cuda_stream)
 
     def capture(self, work: Callable[[int], T]) -> tuple[Callable[[], None], T]:
-        # On a stream for that alone, so that a failure leaves ours as it was.
+        # On a separate stream, so that a failure leaves ours unchanged.
         torch = self._torch
-        # Other threads may use the device meanwhile: their tasks go on.
+        # Tasks on other threads go on using the device.
         parameters = inspect.signature(torch.cuda.graph).parameters
         known = "capture_error_mode" in parameters
         mode = {"capture_error_mode": "thread_local"} if known else {}
@@ -257,7 +256,7 @@ class TorchCuda:
                     reason = error
                     raise
         except Exception as error:
-            # Ending a capture that failed raises again, and says less than the first error.
+            # Ending a failed capture raises again, with a less helpful error.
             raise reason or error from None
 
         def launch() -> None:
@@ -283,7 +282,7 @@ def import_runtime() -> Any:
     reason = ""
     for name in RUNTIMES:
         try:
-            with warnings.catch_warnings():  # the old name warns of the new one
+            with warnings.catch_warnings():  # the old name is deprecated
                 warnings.simplefilter("ignore")
                 return importlib.import_module(name)
         except Exception as error:  # a broken installation raises OSError and others
@@ -292,27 +291,19 @@ def import_runtime() -> Any:
 
 
 class DeviceArray:
-    """Device memory in C order; freed with the object, where it is the object's."""
+    """Device memory in C order."""
 
-    def __init__(
-        self,
-        address: int,
-        shape: Sequence[int],
-        dtype: npt.DTypeLike,
-        free: Callable[[], None] | None = None,
-    ) -> None:
+    def __init__(self, address: int, shape: Sequence[int], dtype: npt.DTypeLike) -> None:
         self.shape = tuple(shape)
         self.dtype = np.dtype(dtype)
         self._address = address
         self._whole: DeviceArray | None = None
-        if free is not None:
-            weakref.finalize(self, free)
 
     def __getitem__(self, rows: slice) -> DeviceArray:
-        """Some of the first axis' entries, next to each other; the whole lives as long as they."""
+        """A contiguous slice of the first axis, which keeps the whole array alive."""
         first, end, step = rows.indices(self.shape[0])
         if step != 1:
-            raise ValueError(f"rows of device memory are taken one after the other: {rows}")
+            raise ValueError(f"rows of device memory must be contiguous: {rows}")
         row = math.prod(self.shape[1:]) * self.dtype.itemsize
         shape = (max(0, end - first), *self.shape[1:])
         part = DeviceArray(self._address + first * row, shape, self.dtype)
@@ -325,29 +316,28 @@ class DeviceArray:
 
 
 class _PinnedMemory:
-    """Page-locked bytes as numpy sees them; freed when the last view is gone."""
+    """Page-locked bytes with an array interface; freed with the last view."""
 
-    def __init__(self, address: int, size: int, free: Callable[[], None]) -> None:
+    def __init__(self, address: int, size: int) -> None:
         self.__array_interface__ = _describe(address, (size,), np.uint8)
-        weakref.finalize(self, free)
 
 
 class _Stream:
-    """A stream; destroyed when the last thread and the last runner that used it are gone."""
+    """A stream; destroyed when no thread and no runner references it any more."""
 
     def __init__(self, handle: Any, destroy: Callable[[Any], object]) -> None:
         self.handle = handle
         weakref.finalize(self, destroy, handle)
 
 
-# By the library, of which tests have several.
+# By runtime library, of which tests have several.
 _runtime_streams: weakref.WeakKeyDictionary[Any, ThreadStreams[_Stream]] = (
     weakref.WeakKeyDictionary()
 )
 
 
 class PythonCuda:
-    """cuda-python's memory and streams, or those of another `runtime`: see `Cuda`.
+    """Memory and streams of cuda-python, or of another `runtime`: see `Cuda`.
 
     `BackendUnavailableError` where cuda-python is missing or finds no driver or device.
     """
@@ -372,19 +362,15 @@ class PythonCuda:
 
     @property
     def _stream(self) -> Any:
-        """Handle of the stream that is used now."""
+        """Handle of the stream in use."""
         return self._used.handle
 
     def _make_stream(self, urgency: int) -> _Stream:
-        runtime = self._runtime
-        status, lowest, highest = runtime.cudaDeviceGetStreamPriorityRange()
-        if int(status) != 0:
-            raise CudaError(f"cudaDeviceGetStreamPriorityRange: {getattr(status, 'name', status)}")
-        # Lower numbers go first.
-        priority = max(int(highest), int(lowest) - urgency)
-        flags = runtime.cudaStreamNonBlocking
+        lowest, highest = map(int, self._call("cudaDeviceGetStreamPriorityRange"))
+        priority = max(highest, lowest - urgency)  # lower numbers go first
+        flags = self._runtime.cudaStreamNonBlocking
         handle = self._call("cudaStreamCreateWithPriority", flags, priority)
-        return _Stream(handle, runtime.cudaStreamDestroy)
+        return _Stream(handle, self._runtime.cudaStreamDestroy)
 
     def use_thread_stream(self, urgency: int) -> None:
         self._used = self._thread_streams.get(urgency)
@@ -397,20 +383,14 @@ class PythonCuda:
         status, *values = getattr(self._runtime, name)(*arguments)
         if int(status) != 0:
             raise CudaError(f"{name}: {getattr(status, 'name', status)}")
-        return values[0] if values else None
-
-    def _freeing(self, name: str, address: int) -> Callable[[], None]:
-        function = getattr(self._runtime, name)
-
-        def free() -> None:
-            function(address)  # at the end of the process there may be no device any more
-
-        return free
+        return values[0] if len(values) == 1 else values
 
     def allocate(self, shape: Sequence[int], dtype: npt.DTypeLike) -> DeviceArray:
         size = max(1, math.prod(shape) * np.dtype(dtype).itemsize)
         address = int(self._call("cudaMalloc", size))
-        array = DeviceArray(address, shape, dtype, self._freeing("cudaFree", address))
+        array = DeviceArray(address, shape, dtype)
+        # The status is ignored: at process exit the device may already be gone.
+        weakref.finalize(array, self._runtime.cudaFree, address)
         self._call("cudaMemsetAsync", address, 0, size, self._stream)
         return array
 
@@ -429,7 +409,8 @@ class PythonCuda:
     ) -> tuple[_PinnedMemory, npt.NDArray[Any]]:
         size = max(1, math.prod(shape) * np.dtype(dtype).itemsize)
         address = int(self._call("cudaHostAlloc", size, flags))
-        memory = _PinnedMemory(address, size, self._freeing("cudaFreeHost", address))
+        memory = _PinnedMemory(address, size)
+        weakref.finalize(memory, self._runtime.cudaFreeHost, address)
         ctypes.memset(address, 0, size)
         count = math.prod(shape)
         return memory, np.asarray(memory).view(dtype)[:count].reshape(tuple(shape))
@@ -451,7 +432,7 @@ class PythonCuda:
         return DeviceProperties(bool(integrated), bool(maps), (major, minor))
 
     def copy(self, destination: Array, source: Array) -> None:
-        """Queue a copy of memory in C order; a host array in another is put in order first."""
+        """Queue a copy of memory in C order; a host array in another order is converted first."""
         if isinstance(source, np.ndarray) and not source.flags.c_contiguous:
             source = np.ascontiguousarray(source)
             self._held.append(source)  # until the copy is done
@@ -460,7 +441,7 @@ class PythonCuda:
         size, room = count_bytes(source), count_bytes(destination)
         if size != room:
             raise CudaError(f"{size} bytes do not fit where {room} are expected")
-        kind = self._runtime.cudaMemcpyKind.cudaMemcpyDefault  # by the addresses
+        kind = self._runtime.cudaMemcpyKind.cudaMemcpyDefault  # inferred from the addresses
         arguments = (address_of(destination), address_of(source), size, kind, self._stream)
         self._call("cudaMemcpyAsync", *arguments)
 
@@ -473,7 +454,7 @@ class PythonCuda:
         try:
             result = work(int(self._stream))
         except BaseException:
-            # The capture must be ended; the error above is the one to report.
+            # The capture must be ended; report the error above.
             self._runtime.cudaStreamEndCapture(self._stream)
             self._runtime.cudaGetLastError()
             raise
@@ -506,12 +487,10 @@ def _check_order(array: Array) -> None:
     interface = {} if isinstance(array, np.ndarray) else array.__cuda_array_interface__
     if interface.get("strides") is None:
         return
-    step = np.dtype(interface["typestr"]).itemsize
-    sides = list(zip(interface["shape"], interface["strides"], strict=True))
-    for side, stride in reversed(sides):
-        if stride != step:
-            raise CudaError(
-                "a device array whose channels are last in memory is put in order by torch alone: "
-                "install a torch that sees the device"
-            )
-        step *= side
+    size, shape = np.dtype(interface["typestr"]).itemsize, interface["shape"]
+    steps = (size * math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+    if tuple(interface["strides"]) != tuple(steps):
+        raise CudaError(
+            "only torch can reorder a device array whose channels are last in memory; fix: "
+            "install a torch that sees the device"
+        )

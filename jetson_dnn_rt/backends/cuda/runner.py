@@ -1,4 +1,4 @@
-"""The base of runners on a CUDA device: buffers, a stream, a CUDA graph, one wait."""
+"""Base class of runners on a CUDA device: buffers, a stream, a CUDA graph, one wait."""
 
 from __future__ import annotations
 
@@ -24,25 +24,26 @@ from jetson_dnn_rt.models.model import Part
 
 logger = logging.getLogger(__name__)
 
-# Runs before the capture: libraries load their kernels and try algorithms in the first.
+# Runs before the capture: libraries load kernels and try algorithms in the first ones.
 _WARM_UP_RUNS = 3
 
 
 class CudaRunner(Runner):
-    """A part that reads device buffers of its own and is started by one launch of a CUDA graph.
+    """A part that reads its own device buffers and is started by one launch of a CUDA graph.
 
-    The graph is launched on a stream of the calling thread, of the priority of the frame's
-    deadline class; so workers share the device side by side. Without a graph the part's kernels
-    are queued on the stream that its memory was allocated for. A frame costs a copy of the
-    inputs, the launch, and one sleep until the device is done. Where host memory is mapped, an
-    input that was adopted is read in place and costs no copy.
+    The graph is launched on a stream of the calling thread, with the priority of the frame's
+    deadline class, so workers use the device concurrently. Without a graph the part's kernels are
+    queued on the stream that its memory was allocated for. A frame costs a copy of the inputs, the
+    launch, and one sleep until the device is done. Where host memory is mapped, an input that was
+    adopted is read in place and costs no copy.
 
-    The warm-up makes device memory, host buffers and graphs: a run allocates nothing.
+    Device memory, host buffers and graphs are made during the warm-up: a run allocates nothing.
 
-    `cuda` has its stream and memory, and is closed with the runner. Without `cuda_graph`, or where
-    the capture fails (logged once, with the reason), the part is queued kernel by kernel in every
-    run. `owner` says whose memory and stream it runs on: torch's or cuda-python's, with the
-    version. `memory` is ``mapped``, ``pinned`` or ``pageable``: what `allocate_input` gives.
+    `cuda` provides stream and memory, and is closed with the runner. Without `cuda_graph`, or
+    where the capture fails (logged once, with the reason), the part is queued kernel by kernel in
+    every run. `owner` is the library that owns memory and stream, torch or cuda-python, with the
+    version. `memory` is ``mapped``, ``pinned`` or ``pageable``: the kind that `allocate_input`
+    returns.
     """
 
     device = "cuda"
@@ -66,8 +67,8 @@ class CudaRunner(Runner):
         """Queue the part on a stream, from `_inputs` to the outputs that are returned."""
 
     def _prepare(self) -> None:
-        """Warm up and capture; to be called when `_enqueue` can be, off the hot path."""
-        # Another thread may be in the middle of a run on a stream that was used last.
+        """Warm up and capture; called once `_enqueue` is ready, off the hot path."""
+        # Another thread may still be running on the stream that was used last.
         self._cuda.use_own_stream()
         try:
             for _ in range(_WARM_UP_RUNS):
@@ -75,7 +76,7 @@ class CudaRunner(Runner):
             self._cuda.synchronize()
         except JetsonDnnRtError:
             raise
-        except Exception as error:  # a foreign module may raise anything
+        except Exception as error:  # third-party modules may raise anything
             raise ModelError(f"{self.name} cannot be run on a CUDA device: {error}") from error
         self._launch = lambda: self._cuda.run(self._enqueue)
         if not self.cuda_graph:
@@ -96,26 +97,25 @@ class CudaRunner(Runner):
 
         self._launch = launch
 
-    def allocate_input(self, images: int = 1) -> npt.NDArray[np.float32]:
-        """Make a host buffer of the kind of memory that was chosen."""
-        first, *rest = self.input_shapes[0]
-        shape = (images * first, *rest)
+    def _allocate(self, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
+        """Allocate a host buffer of the chosen kind of memory."""
         if self.memory == "mapped":
             return self._cuda.allocate_mapped(shape, np.float32)
         if self.memory == "pinned":
             return self._cuda.allocate_host(shape, np.float32)
-        return np.zeros(shape, np.float32)
+        return super()._allocate(shape)
 
     def use_memory(self, kind: str) -> None:
         """Choose between mapped, pinned and pageable memory."""
         self.memory = choose_memory(kind, self._cuda.properties())
 
     def adopt_input(self, index: int, image: npt.NDArray[np.float32]) -> None:
-        """Read an input where it lies, in mapped memory, from now on.
+        """Read an input in place, in mapped memory, from now on.
 
-        The graph is captured again, with the device's address of it. Memory that is not mapped, or
-        not aligned as the device needs it, goes on being copied; so is, with a warning, what the
-        part cannot be run with. `ModelError` where it cannot be run with its own buffer either.
+        The graph is captured again, with the device address of the input. Memory that is not
+        mapped, or not aligned as the device requires, is still copied; so is, with a warning,
+        memory that the part cannot run with. `ModelError` where it cannot run with its own buffer
+        either.
         """
         address = regions.find(image) if self.memory == "mapped" else 0
         fits = address and not address % ALIGNMENT and image.flags.c_contiguous
@@ -147,7 +147,7 @@ class CudaRunner(Runner):
         """Make `_enqueue` read an input from a device array in C order; None: from `_inputs`."""
 
     def device_input(self, index: int) -> Array:
-        """The device buffer that an input is copied to; what is in it already is not copied."""
+        """The device buffer of an input; an input that is already in it is not copied."""
         return self._inputs[index]
 
     def _run(self, values: list[Array]) -> tuple[Array, ...]:
@@ -164,11 +164,11 @@ class CudaRunner(Runner):
         return self._launch()
 
     def _check_inputs(self, values: Sequence[Array]) -> None:
-        """Check shapes, and that adopted inputs are where they were adopted."""
+        """Check shapes, and that adopted inputs have not moved."""
         if len(values) != len(self._inputs):
             raise ValueError(f"{self.name} takes {len(self._inputs)} values, not {len(values)}")
         for index, (shape, value) in enumerate(zip(self.input_shapes, values, strict=True)):
-            # Before anything is written: the copy itself knows addresses alone.
+            # Before anything is written: the copy itself checks nothing but addresses.
             if tuple(value.shape) != shape:
                 raise ValueError(
                     f"value {index} of {self.name} must be of shape {shape}: {tuple(value.shape)}"
@@ -178,13 +178,13 @@ class CudaRunner(Runner):
             if isinstance(value, np.ndarray) and address_of(value) == address_of(adopted):
                 continue
             logger.warning(
-                "%s on %s gets input %d in other memory than it adopted: captured again, it "
-                "copies from now on", self.name, self.backend, index,
+                "%s on %s: input %d is not in the memory that was adopted: captured again, "
+                "copied from now on", self.name, self.backend, index,
             )  # fmt: skip
             self._leave_input(index)
 
     def _place_inputs(self, values: Sequence[Array]) -> None:
-        """Queue the copies of those inputs that are not yet where the part reads them."""
+        """Queue copies of the inputs that the part cannot read in place."""
         self.copied_bytes = 0
         for index, (buffer, value) in enumerate(zip(self._inputs, values, strict=True)):
             if index in self._adopted:
@@ -200,9 +200,9 @@ class CudaRunner(Runner):
         self.copied_bytes += count_bytes(source)
 
     def to_host(self, values: Sequence[Array]) -> HostArrays:
-        """Copy arrays into page-locked buffers that stay; valid until the next call.
+        """Copy arrays into persistent page-locked buffers; valid until the next call.
 
-        What an earlier stage left on the host is given as it is.
+        Arrays that an earlier stage left on the host are returned as they are.
         """
         arrays = []
         for index, value in enumerate(values):
@@ -212,7 +212,7 @@ class CudaRunner(Runner):
             interface = value.__cuda_array_interface__
             key = (index, tuple(interface["shape"]), str(interface["typestr"]))
             if key not in self._host:
-                # A list of boxes has another length each time: one buffer for an output is kept.
+                # The length of a list of boxes varies: one buffer per output is kept.
                 for old in [other for other in self._host if other[0] == index]:
                     del self._host[old]
                 self._host[key] = self._cuda.allocate_host(key[1], np.dtype(key[2]))

@@ -1,15 +1,16 @@
-"""TensorRT's Python API, for 8.5 to 11: the names that are used here, its log, its errors.
+"""TensorRT's Python API, 8.5 to 11: import, version differences, its log, its errors.
 
-``tensorrt`` has no types of its own and is rarely installed where this code is checked. So the
-names that its users may use are listed, and tests hold them, and the fake module that they run on,
-against the real one wherever it can be imported. Names are of the bindings' sources
-(``python/src`` of NVIDIA/TensorRT at 8.5.3, 8.6.1, 10.3, 10.16 and 11.1). What differs between
-versions is read off the module itself:
+``tensorrt`` has no type annotations and is rarely installed where this code is checked. So tests
+compare the fake module that they run on with the real one wherever that can be imported. Names are
+from the bindings' sources (``python/src`` of NVIDIA/TensorRT at 8.5.3, 8.6.1, 10.3, 10.16 and
+11.1). Differences between versions are detected on the module itself:
 
-- ``NetworkDefinitionCreationFlag.EXPLICIT_BATCH``: needed in 8.x, without effect in 10, not in 11;
-- ``BuilderFlag.FP16`` and ``ILayer.precision``: not in 11, where every network is strongly typed.
+- ``NetworkDefinitionCreationFlag.EXPLICIT_BATCH``: needed in 8.x, without effect in 10, absent
+  from 11;
+- ``BuilderFlag.FP16`` and ``ILayer.precision``: absent from 11, where every network is strongly
+  typed.
 
-The API by names of tensors (``execute_async_v3``) is there from 8.5 on: bindings are not needed.
+The API by tensor names (``execute_async_v3``) exists from 8.5 on: bindings are not needed.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from typing import Any
 from jetson_dnn_rt.errors import BackendUnavailableError
 
 TENSORRT = {"tensorrt": None, "tensorrt_dla0": 0, "tensorrt_dla1": 1}
-"""TensorRT on the GPU and on the DLA cores of a Jetson, which are devices of their own."""
+"""TensorRT on the GPU and on the DLA cores of a Jetson, which are separate devices."""
 
 OLDEST = (8, 5)
-"""JetPack 5.1; before it the tensors of an engine have no names."""
+"""JetPack 5.1; in earlier releases the tensors of an engine have no names."""
 
 FIX = (
     "on Jetson: apt install python3-libnvinfer; else pip install tensorrt, or tensorrt==8.5.3.1 "
@@ -37,50 +38,10 @@ FIX = (
 )
 
 
-CLASSES = {
-    "Builder": (
-        "num_DLA_cores", "create_network", "create_builder_config", "build_serialized_network",
-    ),
-    "IBuilderConfig": (
-        "default_device_type", "DLA_core", "set_flag", "clear_flag", "set_memory_pool_limit",
-        "create_timing_cache", "set_timing_cache", "get_timing_cache",
-    ),
-    "ICudaEngine": (
-        "num_io_tensors", "get_tensor_name", "get_tensor_mode", "get_tensor_shape",
-        "get_tensor_dtype", "get_tensor_location", "create_execution_context",
-    ),
-    "IExecutionContext": ("set_tensor_address", "execute_async_v3"),
-    "ILayer": ("name", "num_outputs", "precision", "get_output", "set_output_type"),
-    "INetworkDefinition": ("num_layers", "num_inputs", "get_layer", "get_input"),
-    "ITensor": ("name", "shape", "dtype"),
-    "ITimingCache": ("serialize",),
-    "OnnxParser": ("num_errors", "parse", "get_error"),
-    "ParserError": ("node", "desc"),
-    "Runtime": ("DLA_core", "num_DLA_cores", "deserialize_cuda_engine"),
-}  # fmt: skip
-"""What is used of each class."""
-
-ENUMERATIONS = {
-    "BuilderFlag": ("GPU_FALLBACK", "TF32"),
-    "DeviceType": ("DLA",),
-    "MemoryPoolType": ("WORKSPACE",),
-    "TensorIOMode": ("INPUT", "OUTPUT"),
-    "TensorLocation": ("DEVICE",),
-    "DataType": ("FLOAT", "HALF", "INT32", "INT8", "BOOL"),
-}
-"""Members that every version has."""
-
-ONLY_BEFORE_11 = {
-    "BuilderFlag": ("FP16", "OBEY_PRECISION_CONSTRAINTS"),
-    "NetworkDefinitionCreationFlag": ("EXPLICIT_BATCH",),
-    "ILayer": ("precision", "set_output_type"),
-}
-
-
 def import_tensorrt() -> Any:
     """Import TensorRT; `BackendUnavailableError` where it is missing, broken or too old."""
     try:
-        with warnings.catch_warnings():  # wheels of one version warn of the next
+        with warnings.catch_warnings():  # wheels of one version warn about the next
             warnings.simplefilter("ignore")
             module = importlib.import_module("tensorrt")
         version = read_version(module)
@@ -88,7 +49,7 @@ def import_tensorrt() -> Any:
         raise BackendUnavailableError(f"TensorRT cannot be imported ({error}); {FIX}") from error
     if version < OLDEST:
         raise BackendUnavailableError(
-            f"TensorRT {module.__version__} is too old, needed is 8.5 (JetPack 5.1) or later"
+            f"TensorRT {module.__version__} is too old, 8.5 (JetPack 5.1) or later is needed"
         )
     return module
 
@@ -100,7 +61,7 @@ def read_version(module: Any) -> tuple[int, int]:
 
 
 def is_strongly_typed(module: Any) -> bool:
-    """Whether the types written in the network are the types it is computed in: from 11 on."""
+    """Whether the types in the network are the types it is computed in: from 11 on."""
     return not hasattr(module.BuilderFlag, "FP16")
 
 
@@ -108,7 +69,7 @@ _MOST_LINES = 100
 
 
 class LogLines:
-    """What TensorRT logged in a while, each line once."""
+    """Lines that TensorRT logged in some period, each once."""
 
     def __init__(self) -> None:
         self.errors: list[str] = []
@@ -116,9 +77,9 @@ class LogLines:
 
 
 class Log:
-    """TensorRT's log, and those who listen to it.
+    """TensorRT's log and its listeners.
 
-    `logger` is the ``ILogger``: one for the process, because TensorRT keeps the first it is given.
+    `logger` is the ``ILogger``: one per process, because TensorRT keeps the first it is given.
     """
 
     def __init__(self, module: Any) -> None:
@@ -142,7 +103,7 @@ class Log:
 
     @contextmanager
     def listen(self) -> Iterator[LogLines]:
-        """Gather what is logged meanwhile, on any thread: TensorRT has threads of its own."""
+        """Collect lines logged meanwhile on any thread: TensorRT has threads of its own."""
         lines = LogLines()
         self._listeners.append(lines)
         try:
@@ -158,7 +119,7 @@ def log_of(module: Any) -> Log:
 
 
 def create_or_explain(factory: Any, logger: Any, lines: LogLines) -> Any:
-    """Call ``Builder`` or ``Runtime``, which raise a `TypeError` of no use without a driver."""
+    """Call ``Builder`` or ``Runtime``, which raise an unhelpful `TypeError` without a driver."""
     try:
         return factory(logger)
     except TypeError as error:
@@ -174,7 +135,7 @@ def count_dla_cores(module: Any) -> int:
         return 0
 
 
-# What TensorRT 8.5 to 11 writes, and the fix; the first that is found counts.
+# Messages of TensorRT 8.5 to 11, and the fix; the first match counts.
 _FIXES = (
     (
         r"CUDA initialization failure with error: 35|driver version is insufficient",
@@ -183,7 +144,7 @@ _FIXES = (
     ),
     (
         r"CUDA initialization failure|no CUDA-capable device",
-        "look at the driver with nvidia-smi; in docker: --gpus all (on Jetson: --runtime nvidia)",
+        "check the driver with nvidia-smi; in docker: --gpus all (on Jetson: --runtime nvidia)",
     ),
     (
         r"version tag does not match|[Ss]erialization ?[Aa]ssertion|[Ii]ncompatible.*engine|"
@@ -194,27 +155,27 @@ _FIXES = (
     (
         r"[Oo]ut ?[Oo]f ?[Mm]emory|insufficient (memory|workspace)|OutOfMemory|"
         r"[Cc]ould not find any implementation",
-        "give it more memory: raise workspace_mib, end what else uses the GPU, or cut the model "
-        "into more stages",
+        "give it more memory: raise workspace_mib, stop other programs on the GPU, or cut the "
+        "model into more stages",
     ),
     (
         r"No importer registered|[Uu]nsupported|UNSUPPORTED|not supported|Plugin not found",
-        "TensorRT cannot run this operator: take another back end for this stage",
+        "TensorRT cannot run this operator: use another back end for this stage",
     ),
-    (r"DLA", "the DLA takes few layers: leave dla_core out, or look which layers it refuses"),
+    (r"DLA", "the DLA supports few layers: leave dla_core out, or check which layers it refuses"),
 )
 
 
 def find_fix(text: str) -> str:
-    """What to do about a message; empty where nothing better is known than its text."""
+    """The fix for a message; empty where none is known."""
     return next((fix for pattern, fix in _FIXES if re.search(pattern, text)), "")
 
 
 def explain(what: str, log: LogLines, details: tuple[str, ...] = ()) -> str:
-    """One line: what failed, with the name of the model, TensorRT's words, and the fix.
+    """Error message in one line: what failed, the model, TensorRT's own message, and the fix.
 
-    `details` are what else is known, layers above all. 8.x logs a missing driver as a warning:
-    warnings count where there is no error.
+    `details` are other facts, mainly layers. 8.x logs a missing driver as a warning: warnings
+    count where there is no error.
     """
     lines = [*details, *(log.errors or log.warnings[-3:])]
     text = "; ".join(" ".join(line.split()) for line in dict.fromkeys(lines)) or "no reason given"

@@ -9,9 +9,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from jetson_dnn_rt.backends.base import check_precision
 from jetson_dnn_rt.backends.tensorrt import api
-from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError, ModelError
+from jetson_dnn_rt.errors import BackendUnavailableError, ModelError
 from jetson_dnn_rt.models.graph.mixed_precision import convert_to_fp16
 from jetson_dnn_rt.models.model import Part
 
@@ -22,24 +21,18 @@ PRECISIONS = ("fp32", "fp16")
 
 @dataclass(frozen=True)
 class BuildOptions:
-    """What decides an engine beside the network and the machine."""
+    """Options of an engine build."""
 
-    workspace_mib: int = 1024  # most memory that a layer's algorithm may use, >= 1
-    # DLA core of a Jetson to run on (Xavier, Orin: 0 or 1); what it cannot run, the GPU does.
+    workspace_mib: int = 1024  # upper limit for a layer's algorithm, >= 1
+    # DLA core of a Jetson (Xavier, Orin: 0 or 1); layers that it cannot run go to the GPU.
     dla_core: int | None = None
-    # Measured times of an earlier build (`BuiltEngine.timing_cache`), which shorten this one.
+    # Times from an earlier build (`BuiltEngine.timing_cache`), which shorten this one.
     timing_cache: bytes = b""
-
-    def __post_init__(self) -> None:
-        if self.workspace_mib < 1:
-            raise ConfigurationError(f"workspace_mib must be >= 1: {self.workspace_mib}")
-        if self.dla_core is not None and self.dla_core < 0:
-            raise ConfigurationError(f"dla_core must be >= 0: {self.dla_core}")
 
 
 @dataclass(frozen=True)
 class BuiltEngine:
-    """What a build gives."""
+    """Result of a build."""
 
     engine: bytes  # for this TensorRT version and this GPU only
     timing_cache: bytes  # for the next build on this machine
@@ -49,14 +42,14 @@ class BuiltEngine:
 def build_engine(
     part: Part, precision: str, options: BuildOptions | None = None, *, module: Any = None
 ) -> BuiltEngine:
-    """Build an engine; takes seconds to minutes, during which the GPU is measured on.
+    """Build an engine; takes seconds to minutes of measurements on the GPU.
 
-    FP16 is coloured as `models.graph.mixed_precision` says. TensorRT 11 gets a network
+    FP16 is coloured by `models.graph.mixed_precision`. TensorRT 11 gets a network
     with these types written in it. Up to 10 the network stays FP32, FP16 is allowed, and the
     layers that must not use it are pinned to FP32: so TensorRT may still choose FP32 elsewhere
     where that is faster.
 
-    fp32 is IEEE's: TF32 is off. `module` is TensorRT, imported by default.
+    fp32 is IEEE single precision: TF32 is off. `module` is TensorRT, imported by default.
 
     Raises
     ------
@@ -67,7 +60,6 @@ def build_engine(
     """
     options = options or BuildOptions()
     module = module or api.import_tensorrt()
-    check_precision("tensorrt", precision, PRECISIONS)
     if options.dla_core is not None and precision != "fp16":
         raise BackendUnavailableError(f"a DLA computes in fp16, not in {precision}")
     log = api.log_of(module)
@@ -94,7 +86,7 @@ class _Build:
         self._module, self._logger, self._part, self._lines = module, trt_logger, part, lines
         self._builder = api.create_or_explain(module.Builder, trt_logger, lines)
         flags = module.NetworkDefinitionCreationFlag
-        # Without it 8.x takes the batch as implicit; in 10 it is always explicit, 11 has no flag.
+        # Without it, 8.x assumes an implicit batch; in 10 it is always explicit, 11 has no flag.
         explicit = getattr(flags, "EXPLICIT_BATCH", None)
         creation = 0 if explicit is None else 1 << int(explicit)
         self._network = self._builder.create_network(creation)
@@ -122,7 +114,7 @@ class _Build:
             tensor = self._network.get_input(index)
             if -1 in tuple(tensor.shape):
                 raise ModelError(
-                    f"{self._part.name}: input {tensor.name} has the open shape "
+                    f"{self._part.name}: input {tensor.name} has the dynamic shape "
                     f"{list(tensor.shape)}, TensorRT engines are built for fixed ones here"
                 )
 
@@ -130,7 +122,7 @@ class _Build:
         """Set precision, memory, device and timing cache."""
         module, config = self._module, self._config
         config.set_memory_pool_limit(module.MemoryPoolType.WORKSPACE, options.workspace_mib << 20)
-        # 10 bits of mantissa are not what fp32 promises; FP16 has its own colours.
+        # TF32's 10 bits of mantissa are not fp32; FP16 has its own colours.
         config.clear_flag(module.BuilderFlag.TF32)
         if precision == "fp16" and not api.is_strongly_typed(module):
             config.set_flag(module.BuilderFlag.FP16)
@@ -141,7 +133,7 @@ class _Build:
         self._load_timing_cache(options.timing_cache)
 
     def _pin_layers(self) -> None:
-        """Keep layers in FP32 whose nodes the colours leave there."""
+        """Pin layers to FP32 whose nodes are coloured FP32."""
         floats = (self._module.DataType.FLOAT, self._module.DataType.HALF)
         for index in range(self._network.num_layers):
             layer = self._network.get_layer(index)
@@ -149,7 +141,7 @@ class _Build:
                 continue
             outputs = [layer.get_output(number) for number in range(layer.num_outputs)]
             if not outputs or any(output.dtype not in floats for output in outputs):
-                continue  # arithmetic of shapes
+                continue  # shape arithmetic
             layer.precision = self._module.DataType.FLOAT
             for number in range(layer.num_outputs):
                 layer.set_output_type(number, self._module.DataType.FLOAT)
@@ -171,7 +163,7 @@ class _Build:
             self._config.set_timing_cache(self._config.create_timing_cache(b""), False)
 
     def finish(self) -> tuple[bytes, bytes]:
-        """Build; the engine and the timing cache."""
+        """Build and return the engine and the timing cache."""
         plan = self._builder.build_serialized_network(self._network, self._config)
         if plan is None:
             raise ModelError(
@@ -181,10 +173,11 @@ class _Build:
 
 
 def find_node(layer: str, nodes: Collection[str]) -> str:
-    """The node that a layer comes from, by its name; empty for layers of the parser's own.
+    """Name of the node that a layer comes from; empty for layers that the parser adds itself.
 
-    The parser calls a layer as its node, ``node_of_`` and the output where that has no name, and
-    further layers of one node the same with a number (``ImporterContext::generateUniqueName``).
+    The parser names a layer after its node, or ``node_of_`` and the output where the node has no
+    name, and adds a number for further layers of one node
+    (``ImporterContext::generateUniqueName``).
     """
     for name in (layer, re.sub(r"_\d+$", "", layer)):
         for candidate in (name, name.removeprefix("node_of_")):
@@ -194,7 +187,7 @@ def find_node(layer: str, nodes: Collection[str]) -> str:
 
 
 def _name_node(data: bytes, index: int) -> str:
-    """An operator by its index: errors of 8.x have no name."""
+    """Name of the operator at an index: errors of 8.x have no name."""
     import onnx
 
     nodes = onnx.load_model_from_string(data).graph.node

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from jetson_dnn_rt.backends.base import Array, BackendInfo, Runner, check_precision
+from jetson_dnn_rt.backends.base import Array, BackendInfo, Runner
 from jetson_dnn_rt.backends.cuda import owners
 from jetson_dnn_rt.backends.cuda.device import Cuda, CudaError, address_of
 from jetson_dnn_rt.backends.cuda.owners import open_cuda
@@ -17,7 +17,7 @@ from jetson_dnn_rt.clock import Clock
 from jetson_dnn_rt.errors import BackendUnavailableError, ModelError
 from jetson_dnn_rt.models.model import Part
 
-# By their names: `tensorrt.nptype` of 8.x fails on numpy >= 1.24.
+# By name, because `tensorrt.nptype` of 8.x fails on numpy >= 1.24.
 _TYPES = {
     "FLOAT": np.float32, "HALF": np.float16, "INT64": np.int64, "INT32": np.int32,
     "INT8": np.int8, "UINT8": np.uint8, "BOOL": np.bool_,
@@ -25,7 +25,7 @@ _TYPES = {
 
 
 def inspect(name: str) -> BackendInfo:
-    """TensorRT needs a device, and torch or cuda-python for memory on it."""
+    """Describe the back end, which needs a device, and torch or cuda-python for memory on it."""
     try:
         module = api.import_tensorrt()
     except BackendUnavailableError as error:
@@ -58,10 +58,10 @@ class EngineError(ModelError):
 
 
 class TensorRtRunner(CudaRunner):
-    """An engine bound to device buffers that stay, started as a CUDA graph.
+    """An engine bound to persistent device buffers, started as a CUDA graph.
 
     `engine` is from `build_engine` on this machine; built here when not given. ``dla_core`` of
-    `options` is also for the run. Stream and memory are torch's or cuda-python's by default;
+    `options` also applies to the run. Stream and memory are torch's or cuda-python's by default;
     `module` is TensorRT.
 
     Raises
@@ -88,7 +88,6 @@ class TensorRtRunner(CudaRunner):
         module: Any = None,
     ) -> None:
         module = module or api.import_tensorrt()
-        check_precision("tensorrt", precision, PRECISIONS)
         options = options or BuildOptions()
         if options.dla_core is not None:
             self.backend = f"tensorrt_dla{options.dla_core}"
@@ -113,7 +112,7 @@ class TensorRtRunner(CudaRunner):
         self._prepare()
 
     def _bind(self, module: Any) -> tuple[Array, ...]:
-        """Give every tensor of the engine its buffer; inputs and outputs keep their order."""
+        """Bind every tensor of the engine to its buffer; inputs and outputs keep their order."""
         engine = self._engine
         names: dict[Any, list[str]] = {
             mode: [] for mode in (module.TensorIOMode.INPUT, module.TensorIOMode.OUTPUT)
@@ -136,8 +135,8 @@ class TensorRtRunner(CudaRunner):
             shape = tuple(engine.get_tensor_shape(name))
             if -1 in shape:
                 raise ModelError(
-                    f"{self.name}: output {name} has the open shape {list(shape)}. Its length "
-                    "depends on the data (a list of boxes): cut the model before it, or take "
+                    f"{self.name}: output {name} has the dynamic shape {list(shape)}. Its length "
+                    "depends on the data (a list of boxes): cut the model before it, or use "
                     "another back end"
                 )
             if engine.get_tensor_location(name) != module.TensorLocation.DEVICE:
@@ -158,7 +157,7 @@ class TensorRtRunner(CudaRunner):
             raise ModelError(f"{self.name}: TensorRT refuses the buffer of {name}")
 
     def _read_input(self, index: int, array: Array | None) -> None:
-        # The engine reads mapped memory itself: its first layer is the only one to do so.
+        # The engine can read mapped memory directly: only its first layer does so.
         own = self._inputs[index]
         self._set_address(self._input_names[index], own if array is None else array)
 
@@ -171,5 +170,5 @@ class TensorRtRunner(CudaRunner):
     def _close(self) -> None:
         super()._close()
         self._outputs = ()
-        # Each holds on to the one after it.
+        # Each object references the next.
         self._context = self._engine = self._runtime = None

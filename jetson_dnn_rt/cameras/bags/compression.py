@@ -26,7 +26,7 @@ MAX_PLAIN = 256 << 20
 """Bytes of a message, or of a chunk of messages."""
 
 _MAX_RATIO = 100  # decompressed bytes accepted for each stored one, besides ...
-_FREE = 32 << 20  # ... so many of any message: black images are a ten-thousandth of themselves
+_FREE = 32 << 20  # ... so many of any message: black images shrink to a ten-thousandth
 _FREE_FILE = 1 << 30  # ... and so many of any file
 _PIECE, _MOST = 1 << 16, 1 << 20
 """Bytes that go into a decompressor at once, and that may come out."""
@@ -42,8 +42,8 @@ def decompress(
     """Decompress a message or a chunk piece by piece; beyond the limits it counts as a bomb.
 
     `data` is one frame; of one that is cut off, as much as there is. `compression` is ``zstd``,
-    ``lz4`` or ``bz2``. `size` is that of the plain bytes as their container says it; bytes behind
-    are left out. BadCompressionError when the data are damaged, or more than the limit.
+    ``lz4`` or ``bz2``. `size` is that of the plain bytes as declared by their container; bytes
+    beyond it are left out. BadCompressionError when the data are damaged, or more than the limit.
     """
     limit = min(MAX_PLAIN, _FREE + _MAX_RATIO * len(data))
     if size is not None and size > limit:
@@ -118,7 +118,7 @@ _unpacked: dict[tuple[Path, int, int], _Unpacked] = {}
 def open_unpacked(path: Path, opener: Callable[[Path], BagFile]) -> BagFile:
     """Open a Zstandard file by its plain copy in the folder of temporary files.
 
-    DamagedFileError when nothing of it can be unpacked or read; SourceError when there is no room
+    DamagedFileError when nothing of it can be unpacked or read; SourceError when there is no space
     for it.
     """
     status = path.stat()
@@ -137,7 +137,7 @@ def open_unpacked(path: Path, opener: Callable[[Path], BagFile]) -> BagFile:
 
 
 def remove_unpacked() -> None:
-    """Remove the unpacked files, which otherwise go with the process."""
+    """Remove the unpacked files, which are otherwise removed with the process."""
     with _lock:
         while _unpacked:
             _unpacked.popitem()[1].folder.cleanup()
@@ -163,7 +163,7 @@ def _unpack(path: Path) -> _Unpacked:
 
 
 def _decompress_file(packed: BinaryIO, out: BinaryIO, name: str) -> str:
-    """Unpack as much as there is; returns what is wrong with it, or an empty text."""
+    """Unpack as much as there is; returns its fault, or an empty text."""
     zstd = import_zstd()
     decompressor = zstd.ZstdDecompressor()
     limit = _FREE_FILE + _MAX_RATIO * os.fstat(packed.fileno()).st_size

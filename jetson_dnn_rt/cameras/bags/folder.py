@@ -1,4 +1,4 @@
-"""Which files a bag consists of, in which order, and what its metadata promise."""
+"""Layout of a bag: its files, their order, and the message counts of its metadata."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ _DATA = re.compile(r"\.(db3|mcap|bag)(\.zstd)?$")
 
 @dataclass(frozen=True)
 class BagLayout:
-    """Files of a bag that are there, in the order of recording."""
+    """Existing files of a bag, in the order of recording."""
 
     files: list[Path]
-    # Messages by topic as the metadata have it; empty without metadata.
+    # Messages by topic according to the metadata; empty without metadata.
     expected: dict[str, int] = field(default_factory=dict)
     # What is missing, in words.
     notes: list[str] = field(default_factory=list)
 
 
 def lay_out(path: Path) -> BagLayout:
-    """Look at a folder of rosbag2, or take a single file.
+    """Find the files of a rosbag2 folder, or use a single file.
 
-    SourceError when there is nothing, no file of a bag, or what is neither a file nor a folder.
+    SourceError when the path is missing, neither a file nor a folder, or without a bag file.
     """
     if not path.exists():
         raise SourceError(f"bag {path} is not there: give the folder or the file of a bag")
@@ -100,7 +100,7 @@ def _name_files(paths: list[Any]) -> dict[str, None]:
     names: dict[str, None] = {}
     for path in paths:
         if not isinstance(path, str):
-            raise TypeError(f"the name of a file is no text: {safe_yaml.describe(path)}")
+            raise TypeError(f"the name of a file is not a text: {safe_yaml.describe(path)}")
         name = Path(path).name  # older releases wrote paths from the folder above
         if name in names:
             raise ValueError(f"{safe_yaml.describe(name)} is named twice")
@@ -113,7 +113,7 @@ def _count_messages(topics: list[dict[str, Any]]) -> dict[str, int]:
     for topic in topics:
         name, count = topic["topic_metadata"]["name"], topic["message_count"]
         if not isinstance(name, str):
-            raise TypeError(f"the name of a topic is no text: {safe_yaml.describe(name)}")
+            raise TypeError(f"the name of a topic is not a text: {safe_yaml.describe(name)}")
         if type(count) is not int or not 0 <= count < 1 << 63:
             raise ValueError(f"no count of messages: {safe_yaml.describe(count)}")
         expected[name] = expected.get(name, 0) + count

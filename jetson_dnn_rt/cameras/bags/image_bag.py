@@ -1,6 +1,6 @@
 """Images of one topic of a ROS bag by their place: neither ROS nor a running graph is needed.
 
-What is readable of a damaged bag is read, what is not is counted and named.
+Of a damaged bag everything readable is read; the rest is counted and named.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ LONGEST_PAUSE_NS = 60_000_000_000
 """A longer step between two messages is a jump of a clock, or a pause of the recorder."""
 
 NAMED = 20
-"""So many jumps are named; all are counted."""
+"""Jumps that are named; all are counted."""
 
 _LONGEST_TEXT = 2000
-"""Characters of a reason, and of a list of topics: their names are up to the file."""
+"""Characters of a reason, and of a list of topics: their names come from the file."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class ImageBag:
         Messages of the topic that are in the files' indices; what cannot be reached at all, behind
         a broken end, is not.
     missing : int
-        Messages that the bag says it has, and that are not among `count`.
+        Messages that the bag declares, and that are not among `count`.
     log_times_ns : ndarray of int64, [count]
         When each was recorded.
     notes : list of str
@@ -100,12 +100,11 @@ class ImageBag:
         """
         if first < 0 or (count is not None and count < 0):
             raise ValueError(f"places begin at 0: {first}, {count} messages")
-        end = self.count if count is None else min(self.count, first + count)
-        return self._read(first, end)
+        return self._read(range(self.count)[first : None if count is None else first + count])
 
-    def _read(self, first: int, end: int) -> Iterator[BagImage | BadMessage]:
-        before = self.read_one(first - 1) if 0 < first < end else None
-        for index in range(first, end):
+    def _read(self, places: range) -> Iterator[BagImage | BadMessage]:
+        before = self.read_one(places[0] - 1) if places and places[0] else None
+        for index in places:
             message = self.read_one(index)
             if isinstance(message, BagImage):
                 if isinstance(before, BagImage):
@@ -133,10 +132,10 @@ class ImageBag:
             data = part.file.fetch(self.topic, index - part.first)
             message = part.file.deserialize(data, part.kind)
             frame = DECODERS[part.kind](message, index)
-        except (DamagedMessageError, BadImageError) as error:
-            return BadMessage(index, str(error)[:_LONGEST_TEXT])
         except Exception as error:  # rosbags has errors of its own for what it cannot parse
-            return BadMessage(index, f"{type(error).__name__}: {error}"[:_LONGEST_TEXT])
+            ours = isinstance(error, (DamagedMessageError, BadImageError))
+            text = str(error) if ours else f"{type(error).__name__}: {error}"
+            return BadMessage(index, text[:_LONGEST_TEXT])
         return BagImage(index, int(self.log_times_ns[index]), frame)
 
     def close(self) -> None:
@@ -159,7 +158,7 @@ def open_image_bag(path: Path | str, topic: str = "") -> ImageBag:
     path : path
         Folder of a bag, or one of its files; ``~`` is the home directory.
     topic : str, optional
-        May be left out when there are images on one topic alone.
+        May be omitted when only one topic has images.
 
     Raises
     ------
@@ -208,16 +207,12 @@ def open_image_bag(path: Path | str, topic: str = "") -> ImageBag:
 
 
 def describe_jumps(times_ns: npt.NDArray[np.int64]) -> list[str]:
-    """Say where log times in the order of recording go back, or ahead by more than any pause."""
+    """Name where log times in the order of recording go back, or ahead by more than any pause."""
     steps = np.diff(times_ns)
     places = np.flatnonzero((steps < 0) | (steps > LONGEST_PAUSE_NS))
-    notes = [
-        f"log times {_describe_step(int(steps[place]))} at message {place + 1}"
-        for place in places[:NAMED]
-    ]
-    if len(places) > NAMED:
-        notes.append(f"log times jump {len(places)} times in all")
-    return notes
+    named = [(_describe_step(int(steps[place])), place + 1) for place in places[:NAMED]]
+    more = [f"log times jump {len(places)} times in all"] if len(places) > NAMED else []
+    return [f"log times {step} at message {place}" for step, place in named] + more
 
 
 def _describe_step(step_ns: int) -> str:
@@ -226,7 +221,7 @@ def _describe_step(step_ns: int) -> str:
 
 
 def _open_file(path: Path) -> BagFile:
-    """Open a file by what it begins with, whatever it is called."""
+    """Open a file by its first bytes, whatever its name."""
     try:
         with path.open("rb") as stream:
             head = stream.read(16)
@@ -252,9 +247,9 @@ def _choose_topic(files: list[BagFile], path: Path, topic: str, notes: list[str]
         others = sorted({f"{name} ({kind})" for name, kind in kinds})
         has = f", but {', '.join(others)[:_LONGEST_TEXT]}" if others else ""
         why = "; ".join(notes + [note for file in files for note in file.notes])
+        why = f" ({why})" if why else ""
         raise SourceError(
-            f"bag {path} holds no sensor_msgs Image and no CompressedImage{has}"
-            + (f" ({why})" if why else "")
+            f"bag {path} holds no sensor_msgs Image and no CompressedImage{has}{why}"
         )
     listed = ", ".join(sorted(images))[:_LONGEST_TEXT]
     if topic and topic not in images:

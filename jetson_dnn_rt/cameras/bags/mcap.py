@@ -1,4 +1,4 @@
-"""Bags in MCAP, from the first byte on: neither the footer nor the summary has to be there.
+"""Bags in MCAP, from the first byte on: neither footer nor summary is needed.
 
 Records and their fields: https://mcap.dev/spec (version 0).
 """
@@ -51,7 +51,7 @@ SCAN_FREE, SCAN_RATIO = 256 << 20, 100
 this is where bombs cost time."""
 
 SCAN_RECORD = 256
-"""A record counts as so many bytes more: reading its head takes as long."""
+"""Bytes that a record counts in addition: reading its head takes as long."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class _Chunk:
 
 
 class McapFile(BagFile):
-    """An ``.mcap`` file of rosbag2; DamagedFileError when it is none.
+    """An ``.mcap`` file of rosbag2; DamagedFileError when it is not one.
 
     Topics whose message types are not `wanted` have an empty index.
     """
@@ -179,7 +179,7 @@ class McapFile(BagFile):
         return sorted(starts)
 
     def _walk(self, starts: list[int]) -> None:
-        """Find every message of the data section, passing over what is damaged."""
+        """Find every message of the data section, skipping damaged parts."""
         position = len(MAGIC)
         indices: list[memoryview] = []
         indexed = 0
@@ -259,9 +259,8 @@ class McapFile(BagFile):
             for code, offset, content in _split(records):
                 self._scan_left -= SCAN_RECORD
                 if self._scan_left < 0:
-                    raise _DamagedRecordError(
-                        "it is too large for a file of this size: not all is scanned"
-                    )
+                    text = "it is too large for a file of this size: not all is scanned"
+                    raise _DamagedRecordError(text)
                 if code == _MESSAGE:
                     self._enter_message(position, offset, content)
                 else:
@@ -359,7 +358,7 @@ class _DamagedRecordError(Exception):
 
 def _check_kind(code: int) -> None:
     if not 0x01 <= code <= _DATA_END and code < 0x80:
-        raise _DamagedRecordError(f"{code:#04x} is no kind of record")
+        raise _DamagedRecordError(f"{code:#04x} is not a kind of record")
 
 
 def _split(records: memoryview) -> Iterator[tuple[int, int, memoryview]]:
@@ -378,7 +377,7 @@ def _split(records: memoryview) -> Iterator[tuple[int, int, memoryview]]:
 
 
 def _string(content: memoryview, position: int) -> tuple[str, int]:
-    """A string behind its length, and where it ends."""
+    """A string after its length, and where it ends."""
     (length,) = struct.unpack_from("<I", content, position)
     begin = position + 4
     if begin + length > len(content):

@@ -33,7 +33,7 @@ class Ros1File(BagFile):
         try:
             self._reader = Reader(path)
             self._reader.open()
-        except Exception as error:  # whatever a damaged file makes rosbags do
+        except Exception as error:  # on a damaged file rosbags may raise anything
             raise DamagedFileError(f"{path.name}: {str(error)[:200]}") from error
         # Outside of it: another version of rosbags must not look like damage.
         self._limit_chunks()
@@ -64,9 +64,9 @@ class Ros1File(BagFile):
         return self._times[topic]
 
     def fetch(self, topic: str, place: int) -> bytes | memoryview:
-        """Bytes of one message; quick only for the one behind the last."""
+        """Bytes of one message; quick only for the one after the last."""
         if self._next != (topic, place):
-            # By its time: a damaged one in front of it is passed over.
+            # By its time: a damaged one before it is skipped.
             times = self._times[topic]
             start = int(times[place])
             messages = self._reader.messages(self._connections[topic], start=start)

@@ -22,22 +22,22 @@ _LARGEST_ID = 1 << 40
 """Where the search for the next readable row ends: no recording has a million million messages."""
 
 MAX_GAPS = 2000
-"""So many damaged places are searched for what is behind them, which takes a millisecond each."""
+"""Damaged places behind which readable rows are sought; each search takes a millisecond."""
 
 MAX_TOPICS, MAX_NAME = 10_000, 1024
 """Topics of a file, and characters of their names."""
 
 _TICK = 10_000
-"""SQLite's steps from one look at the budget to the next; a row takes about 20."""
+"""SQLite's steps between two checks of the budget; a row takes about 20."""
 
 _TICKS_FREE, _BYTES_PER_TICK = 200, 2000
-"""A damaged tree may lead to the same pages for ever: steps are as many as the file has bytes."""
+"""A damaged tree may lead to the same pages for ever: steps are limited by the file's size."""
 
 _COLUMNS = {
     "topics": {"id", "name", "type", "serialization_format"},
     "messages": {"id", "topic_id", "timestamp", "data"},
 }
-"""What is read of rosbag2's tables, whose ``id`` is the number of the row."""
+"""Columns read from rosbag2's tables, whose ``id`` is the number of the row."""
 
 # Only integers are fetched, of whatever else the columns hold.
 _SELECT = (
@@ -94,7 +94,7 @@ class SqliteFile(BagFile):
         name = f"file:{quote(str(self.path.resolve()))}?mode=ro"
         log = self._log
         if log.exists() and log.stat().st_size:
-            # The recorder did not come to an end: the latest messages are in the write-ahead log.
+            # The recorder did not finish: the latest messages are in the write-ahead log.
             connection = self._guard(name)
             try:
                 connection.execute("SELECT id FROM topics LIMIT 1").fetchall()
@@ -104,7 +104,7 @@ class SqliteFile(BagFile):
                 self.notes.append(f"{log.name} cannot be read and is left out: {error}")
         journal = self.path.with_name(self.path.name + "-journal")
         if journal.exists() and journal.stat().st_size:
-            # To take it back, the file would have to be written to.
+            # Rolling it back would write to the file.
             self.notes.append(f"{journal.name} is there: the last messages may be incomplete")
         connection = self._guard(f"{name}&immutable=1")
         # Without it a file shorter than its header says is refused as a whole.
@@ -116,7 +116,7 @@ class SqliteFile(BagFile):
         connection = sqlite3.connect(name, uri=True, check_same_thread=False)
         connection.execute("PRAGMA trusted_schema=OFF")
         if hasattr(connection, "setlimit"):  # Python 3.11
-            # Nothing in a file is longer than the file, but its pages may say so.
+            # Nothing in a file is longer than the file, but its pages may claim so.
             longest = min(MAX_PLAIN, max(1 << 20, self._size))
             connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, longest)
         self._allow()
@@ -128,15 +128,15 @@ class SqliteFile(BagFile):
         self._ticks = _TICKS_FREE + self._size // _BYTES_PER_TICK
 
     def _tick(self) -> int:
-        """Called by SQLite; other than 0 ends the statement."""
+        """Called by SQLite; any value but 0 aborts the statement."""
         self._ticks -= 1
         return int(self._ticks < 0)
 
     def _check_table(self, table: str) -> None:
         """Refuse what only looks like a table of rosbag2: views, virtual tables, computed columns.
 
-        SQLite is asked for what it made of the schema, whatever the schema calls it. A view has no
-        primary key, and neither has a virtual table that SQLite brings along.
+        SQLite is asked how it understood the schema, whatever the schema calls it. A view has no
+        primary key, and neither has a virtual table built into SQLite.
         """
         found = self._connection.execute(f"PRAGMA table_xinfo({table})").fetchall()
         names = {name for _, name, *_ in found}
@@ -146,7 +146,7 @@ class SqliteFile(BagFile):
             or keys != [("id", "INTEGER")]
             or any(hidden for *_, hidden in found)
         ):
-            raise DamagedFileError(f"{self.path.name}: {table!r} is no table of rosbag2")
+            raise DamagedFileError(f"{self.path.name}: {table!r} is not a table of rosbag2")
 
     def index(self, topic: str) -> npt.NDArray[np.int64]:
         """Log times of a topic's messages, by their numbers."""
@@ -200,7 +200,7 @@ class SqliteFile(BagFile):
             self.notes.append(f"{self.path.name} is cut off: {size} of {promised} bytes")
 
     def _find_readable(self, bad: int) -> _Row | None:
-        """First row that can be reached behind a damaged one: steps double, then halve."""
+        """First row that can be reached after a damaged one: steps double, then halve."""
         low, step = bad, 1
         while (good := self._find_row(low + step)) is None:
             low, step = low + step, 2 * step

@@ -1,7 +1,7 @@
 """The interface of a bag's files: an index first, then single messages by their place.
 
-Bags are read here record by record, not with a reader that takes a whole bag or none: of a damaged
-one everything that is readable is wanted, in the order in which it was recorded.
+Bags are read here record by record, not with a reader that accepts whole bags only: of a damaged
+one everything readable is wanted, in the order in which it was recorded.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import numpy.typing as npt
 from jetson_dnn_rt.errors import JetsonDnnRtError
 
 MAX_NOTES = 20
-"""So many damaged places of a file are named."""
+"""Damaged places of a file that are named."""
 
 MAX_NOTE = 500
-"""Characters: names of topics and kinds are up to the file."""
+"""Characters of a note, in which names of topics and kinds come from the file."""
 
 
 class DamagedMessageError(JetsonDnnRtError):
@@ -49,7 +49,7 @@ class BagFile(ABC):
         self.path = path
         # Message type (``sensor_msgs/msg/Image``) by topic, of the topics that can be decoded.
         self.kinds: dict[str, str] = {}
-        # Messages by topic that the file itself says it has; empty where it says nothing.
+        # Messages by topic that the file itself declares; empty where it declares none.
         self.expected: dict[str, int] = {}
         self.notes: list[str] = Notes()
 

@@ -1,8 +1,8 @@
 """A camera on a procedural drive: moving traffic without any file or device.
 
 The drive is painted by a process of its own. A frame takes 7 ms of Python at 640x480; in the
-process of the tasks that would hold the interpreter's lock just when the previous frame is worked
-on (measured: 1.2 ms more from release to start). A real camera does not do that either.
+process of the tasks that would hold the interpreter's lock just when the previous frame is
+processed (measured: 1.2 ms more from release to start). A real camera does not do that either.
 """
 
 from __future__ import annotations
@@ -73,11 +73,11 @@ class SyntheticSource(FrameSource):
         self._pipe = self._process.stdout.fileno()
         with contextlib.suppress(OSError):
             fcntl.fcntl(self._pipe, F_SETPIPE_SZ, PIPE_BYTES)
-        # Its start takes longer than a frame: the first one is there before anybody waits for it.
+        # Its start takes longer than a frame: the first one is ready before it is asked for.
         select.select([self._pipe], [], [])
 
     def read(self, out: Image) -> bool:
-        """Take the next instant; a drive has no end."""
+        """Read the frame of the next instant; a drive has no end."""
         self.expect(out)
         left = out.reshape(-1).data
         while left:
@@ -97,7 +97,7 @@ class SyntheticSource(FrameSource):
 
 
 def render(width: int, height: int, step_ns: int, seed: int) -> None:
-    """Write raw frames to standard output, back to back, until nobody reads."""
+    """Write raw frames to standard output, back to back, until the reader is gone."""
     os.nice(10)
     drive = SceneGenerator(seed, (height, width))
     frame = np.zeros((height, width, 3), np.uint8)

@@ -1,1 +1,1 @@
-"""The policies, one a file."""
+"""The policies, one per file."""

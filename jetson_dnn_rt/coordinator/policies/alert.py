@@ -1,4 +1,4 @@
-"""ALERT: one slow-down of the whole system, and the choice that most likely keeps the deadline."""
+"""ALERT: one slow-down for the whole system; chooses what most likely meets the deadline."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ FIRST_GAIN = 0.5
 
 
 class Filter(NamedTuple):
-    """Kalman filter of the slow-down xi: what is measured over what was profiled."""
+    """Kalman filter of the slow-down xi, the ratio of measured to profiled time."""
 
     mean: float = 1.0
     variance: float = LEAST_PROCESS_NOISE
     gain: float = FIRST_GAIN  # K of the last step
     process_noise: float = LEAST_PROCESS_NOISE
-    """Q of the last step: it follows the innovations, so that a change of the surroundings opens
+    """Q of the last step: it follows the innovations, so that a change in the environment opens
     the filter."""
 
     def observe(self, ratio: float) -> Filter:
-        """Take one more frame."""
+        """Update with one more frame."""
         innovation = ratio - self.mean
         noise = FORGETTING * self.process_noise
         noise += (1.0 - FORGETTING) * (self.gain * innovation) ** 2
@@ -55,17 +55,17 @@ class Memory(NamedTuple):
 class Alert(Policy):
     """Accurate learning for energy and timeliness (Wan et al., USENIX ATC 2020).
 
-    One slow-down xi holds for all networks and clocks; its mean mu and variance sigma^2 come from
-    a Kalman filter over all frames. With the profiled time t of a variant at some clocks,
-    ``Pr(xi t <= T) = Phi((T / t - mu) / sigma)``; what keeps ``confidence`` is eligible. In the
-    mode ``min_energy`` the least energy of a period under ``accuracy_floor`` is taken, otherwise
-    the most accurate variant, and of its clocks those of the least energy. Clocks above
-    ``power_cap_w`` are left out. When nothing is eligible: what is fastest.
+    One slow-down xi applies to all networks and clocks; its mean mu and variance sigma^2 come from
+    a Kalman filter over all frames. With the profiled time t of a variant at some clocks, ``Pr(xi
+    t <= T) = Phi((T / t - mu) / sigma)``; a choice that reaches ``confidence`` is eligible. The
+    mode ``min_energy`` takes the least energy of a period subject to ``accuracy_floor``, the
+    others the most accurate variant at its clocks of least energy. Clocks above ``power_cap_w``
+    are left out. When nothing is eligible, the fastest choice is taken.
 
     Readings: energy is ``p t + p_idle (period - t)`` at xi = 1; the noise constants are ours, the
     least process noise being small because xi is a ratio to a profile of the same machine. ALERT
-    knows one network: here each task chooses at the start of its frame, for the time that its
-    frame has left, and the fastest of the choices of all frames on their way is set.
+    handles one network: here each task chooses at the start of its frame, for the time that its
+    frame has left, and the fastest clocks chosen by the frames in flight are set.
     """
 
     adjusts_clocks = adjusts_variants = True
@@ -77,7 +77,7 @@ class Alert(Policy):
         self._menus = [make_menu(self.clock_table, t, self.settings) for t in self.tables]
 
     def decide(self, cohort: Cohort, now_ns: int) -> Decision:
-        """Observe the frames that ended, choose for a frame that starts."""
+        """Observe the frames that ended; choose for a frame that starts."""
         members = cohort.members
         memory = cohort.memory
         if not isinstance(memory, Memory):
@@ -109,7 +109,7 @@ class Alert(Policy):
         return Decision(chosen, fastest if fastest >= 0 else cohort.clocks_target, memory)
 
     def candidates(self, cohort: Cohort, member: int) -> Sequence[int]:
-        """The choice for the frame; before its start all that may run."""
+        """The choice for the frame; before its start all usable variants."""
         state = cohort.members[member]
         if state.started and state.usable[state.variant]:
             return (state.variant,)
@@ -136,7 +136,7 @@ class Alert(Policy):
 
 
 class Row(NamedTuple):
-    """One variant: by rising time, the clocks that cost the least energy within that time."""
+    """One variant, with its clocks of least energy by rising time."""
 
     variant: int
     allowed: bool  # whether it is accurate enough

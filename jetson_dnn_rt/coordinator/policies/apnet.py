@@ -1,4 +1,4 @@
-"""ApNet: as little approximation as a task's deadline allows, planned before it runs."""
+"""ApNet: the least approximation that meets a task's deadline, planned offline."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ class ApNet(Policy):
 
     Derived (REFERENCE 2). Offline, per layer, a table of variants with their worst-case time and
     score; the plan is the least approximation with ``sum WCET <= D``, found greedily by time
-    saved per score lost. Which plan holds depends on how slow the machine is; all of them lie
-    on one line from the original to the fastest, so that a decision looks up a place there.
+    saved per score lost. The plan depends on how slow the machine is; all plans lie on one line
+    from the original to the fastest, so a decision looks up a position on it.
 
     Readings: the WCET is the profiled quantile at ``confidence``, times the slow-down of the
     present clocks (of the whole network), times the interference of as many tasks as there are
-    workers for: ApNet plans for the worst case of its whole cohort. Its batching of two tasks at
-    a layer with the same weights is left out: no two tasks of a cohort share weights here.
+    workers: ApNet plans for the worst case of its whole cohort. Its batching of two tasks at a
+    layer with the same weights is left out: tasks of a cohort do not share weights here.
     """
 
     adjusts_variants = True
 
     def prepare(self) -> None:
-        """Make the plans of all tasks."""
+        """Compute the plans of all tasks."""
         together = min(len(self.tables), self.workers, len(self.interference))
         slowed = self.interference[together - 1]
         self._plans = [make_plans(table, self.settings.confidence) for table in self.tables]
@@ -56,13 +56,13 @@ class ApNet(Policy):
 
 
 def make_plans(table: TaskTable, confidence: float) -> tuple[list[int], list[tuple[int, ...]]]:
-    """Plans from the original to the fastest, each step the most time for the least score.
+    """Plans from the original to the fastest, each step saving the most time per score lost.
 
     Of each stage only the variants on the convex hull of (score lost, time) are steps: the next
-    one never saves more per score than the one before, so that going by the best ratio is going
-    in the order of each stage.
+    one never saves more per score than the one before, so the order by best ratio keeps the order
+    within each stage.
 
-    Returns the worst-case time of each plan in nanoseconds, negated: rising, as `bisect` wants it;
+    Returns the worst-case time of each plan in nanoseconds, negated: rising, as `bisect` needs it;
     and the plans, a variant for each stage.
     """
     worst_ns = table.quantile_ns(confidence)
@@ -82,13 +82,13 @@ def make_plans(table: TaskTable, confidence: float) -> tuple[list[int], list[tup
                         ratio, chosen = saved, variant
             if chosen < 0:
                 break
-            # Rounding must not put a step before the one that leads to it.
+            # Rounding must not move a step before its predecessor.
             bound = min(bound, ratio)
             steps.append((-bound, stage, chosen))
             present = chosen
     stages = np.arange(len(plan))
     totals, plans = [-int(worst_ns[plan, stages].sum())], [tuple(plan)]
-    # Stable: the steps of a stage stay in their order where ratios are equal.
+    # Stable: the steps of a stage keep their order where ratios are equal.
     for _, stage, chosen in sorted(steps, key=lambda step: step[:2]):
         plan[stage] = chosen
         totals.append(-int(worst_ns[plan, stages].sum()))
@@ -97,5 +97,5 @@ def make_plans(table: TaskTable, confidence: float) -> tuple[list[int], list[tup
 
 
 def _nearest(variants: Sequence[int], wanted: int) -> int:
-    """The next one in the table that may run, faster ones first; the wanted one if none may."""
+    """The nearest usable variant in the table, faster ones first; `wanted` if there is none."""
     return min(variants, key=lambda v: (v < wanted, abs(v - wanted)), default=wanted)

@@ -6,7 +6,7 @@ has the relative deadline D_i and LAG_i (negative = behind).
 
 Algorithm 1 (system level): instance i would take ``P_i = D_i - LAG_i``; it has to become faster by
 ``sigma_i = P_i / D_i`` (below 1: may become slower). delta_i is the clock configuration whose
-SpeedUp relative to the present one is the nearest that covers sigma_i. The candidates are
+SpeedUp relative to the present one is the smallest that covers sigma_i. The candidates are
 Delta = {delta_i}.
 
 Algorithm 2 (application level): under delta_c instance i runs
@@ -40,7 +40,7 @@ _power_up = attrgetter("power_up")
 
 
 class Candidate(NamedTuple):
-    """delta_i: the clock configuration that suits one instance."""
+    """delta_i: the clock configuration that fits one instance."""
 
     clocks: int  # delta_i, a position in the clock table
     power_up: float  # PowerUp_i(delta_i), of its next stage
@@ -69,9 +69,9 @@ class SpeedUpTable:
 
     A hash from SpeedUp to the place in the list of configurations by rising SpeedUp, from where
     the nearest one is a step or two away: the time does not grow with their number.
-    Configurations that another one beats in both SpeedUp and PowerUp are left out. They could
-    only be chosen by being a hair nearer, and every mode would rather have the other.
-    `speed_up` and `power_up`, float64 [C], are relative to the slowest configuration.
+    Configurations that another one beats in both SpeedUp and PowerUp are left out: they could only
+    be chosen for being slightly nearer, and every mode prefers the other. `speed_up` and
+    `power_up`, float64 [C], are relative to the slowest configuration.
     """
 
     __slots__ = ("_lowest", "_powers", "_scale", "_speeds", "_starts", "clocks")
@@ -87,7 +87,7 @@ class SpeedUpTable:
         self._lowest = self._speeds[0]
         width = self._speeds[-1] - self._lowest
         self._scale = BUCKETS / width if width > 0.0 else 0.0
-        # Which bucket a SpeedUp is in has to be the same sum here and in `cover`.
+        # The bucket of a SpeedUp must be computed exactly as in `cover`.
         buckets = ((speeds - self._lowest) * self._scale).astype(np.int64)
         self._starts: list[int] = np.searchsorted(buckets, np.arange(BUCKETS + 1)).tolist()
 
@@ -111,18 +111,18 @@ class NeuOS(Policy):
     The tables are per layer, as in the paper, and those of the most accurate variant: clocks are
     judged by what the original layer would gain.
 
-    Readings. An instance of the paper runs on and on, and its LAG is a sum over all that it has
-    finished; tasks here wait for their next frame. So they stay in the cohort between frames,
-    with their last known LAG: a frame is about to come, and clocks that the others would like may
-    be too slow for it. What a frame is behind at its end is still owed in the next one, up to a
-    whole deadline; what it was ahead is lost in waiting. (A LAG that starts again with each frame
-    lets a slow task approximate only late in each of them, and forget it with the next.)
+    Readings. An instance of the paper runs continuously, and its LAG is a sum over everything it
+    has finished; tasks here wait for their next frame. So they stay in the cohort between frames,
+    with their last known LAG: a frame is about to come, and the clocks best for the others may be
+    too slow for it. A frame's delay at its end is carried over to the next one, up to a whole
+    deadline; a lead is lost in waiting. (A LAG that starts again with each frame lets a slow task
+    approximate only late in each of them, and forget it with the next.)
 
     Clocks are chosen when a frame begins and stay until the next one does; in between only
     variants follow LAG. The paper chooses both at every layer, but a clock takes effect after 5
-    to 8 ms (REFERENCE 1), by which time a frame of 10 ms is over and the next one finds the
-    clocks that this one wanted to catch up with. For the same reason delta_now is, for each
-    instance, the clocks under which its LAG came about: those of its last layer.
+    to 8 ms (REFERENCE 1), by which time a frame of 10 ms is over and the next one gets the clocks
+    that this one needed to catch up. For the same reason delta_now is, for each instance, the
+    clocks under which its LAG came about: those of its last layer.
     """
 
     adjusts_clocks = adjusts_variants = True
@@ -143,7 +143,7 @@ class NeuOS(Policy):
             self._lookups += map(SpeedUpTable, speeds, powers)
             self._rows += _accuracy_rows(table, self.settings.confidence)
         self._first_columns = [first_columns[id(table)] for table in self.tables]
-        # By configuration: what a decision reads of one configuration lies side by side.
+        # By configuration: a decision reads contiguous memory for one configuration.
         self._width = len(self._lookups)
         self._speeds = array("d", np.concatenate(speed_ups).T.tobytes())
 
@@ -180,16 +180,16 @@ class NeuOS(Policy):
         return self._find_candidates(cohort, _settle(cohort))
 
     def share(self, candidate: Candidate, clocks: int) -> float:
-        """Algorithm 2: what some clocks leave an instance to approximate, beyond 1.
+        """Algorithm 2: the speed-up that an instance still lacks at some clocks, beyond 1.
 
         ``a = P / (s D) - 1 = sigma SpeedUp(delta_now) / SpeedUp(clocks) - 1``
         """
         return candidate.needed / self._speeds[clocks * self._width + candidate.column] - 1.0
 
     def approximation(self, delta: Sequence[Candidate], clocks: int, bound: float = inf) -> float:
-        """``sum_j max(0, a_j)``: what some clocks leave the whole cohort to approximate.
+        """``sum_j max(0, a_j)``: the speed-up that the whole cohort still lacks at some clocks.
 
-        Once it is above `bound`, it may be anything above.
+        Above `bound` the result is only a lower bound.
         """
         speeds, row = self._speeds, clocks * self._width
         total = 0.0
@@ -260,7 +260,7 @@ def _accuracy_rows(table: TaskTable, confidence: float) -> list[list[tuple[float
 
 
 def _row(rows: Sequence[tuple[float, int]], member: Member, gain: float) -> int:
-    """The most accurate variant that gains so much, else the one that gains most."""
+    """The most accurate variant with at least this gain, else the one with the largest gain."""
     there = member.usable
     best, most = member.variant, 0.0
     for offered, variant in rows:
@@ -279,8 +279,8 @@ def _most_accurate(member: Member) -> int:
 class NeuOSMinEnergy(NeuOS):
     """``argmin over delta_i in Delta of PowerUp_i(delta_i)`` (Bateni & Liu 2020, section 4.3).
 
-    Each candidate is judged by the PowerUp table of the instance that it suits. The others make
-    up for the time with approximation.
+    Each candidate is judged by the PowerUp table of its own instance. The others make up for the
+    time with approximation.
     """
 
     def pick(self, delta: Sequence[Candidate], cohort: Cohort) -> int:
@@ -291,18 +291,18 @@ class NeuOSMinEnergy(NeuOS):
 class NeuOSMaxAccuracy(NeuOS):
     """``argmin over delta in Delta of sum_j max(0, a_j(delta))`` (Bateni & Liu 2020, section 4.3).
 
-    The candidate that leaves the cohort the least to approximate. Several may leave nothing; of
-    them the one of the least PowerUp is taken. That is a reading: the paper does not say.
+    The candidate that requires the least approximation of the cohort. Several may require none; of
+    them the one of the least PowerUp is taken. That is a reading: the paper leaves it open.
     """
 
     def pick(self, delta: Sequence[Candidate], cohort: Cohort) -> int:
-        """The candidate that asks for the least approximation."""
+        """The candidate that requires the least approximation."""
         powers: dict[int, float] = {}
         for candidate in delta:
             clocks, power = candidate[:2]
             if power < powers.get(clocks, inf):
                 powers[clocks] = power
-        # Faster clocks leave less: with the fastest ones first, the others are soon too much.
+        # Faster clocks require less: with the fastest first, the others soon exceed the bound.
         best = max(powers)
         least = self.approximation(delta, best)
         for clocks, power in powers.items():
@@ -322,7 +322,7 @@ class NeuOSBalanced(NeuOS):
     A reading: the rule that selects from the groups was lost. Here, with ``m = abs(mean(I) - 1)``,
     m > 2t takes the group of the largest abs(LAG), t < m <= 2t the middle one and m <= t the one
     of the smallest; inside the group the candidate of the least PowerUp. So a small t leads to
-    faster configurations, as the paper says. An empty group stands back for the next larger one.
+    faster configurations, as the paper says. An empty group is replaced by the next larger one.
     """
 
     def pick(self, delta: Sequence[Candidate], cohort: Cohort) -> int:

@@ -1,4 +1,4 @@
-"""POET: a control loop keeps the frame rate, a convex hull finds the cheapest clocks for it."""
+"""POET: a control loop keeps the frame rate; a convex hull gives the cheapest clocks for it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ MEASUREMENT_NOISE = 0.01
 FIRST_BASE_SPEED = 0.2
 FIRST_VARIANCE = 1.0
 PERIOD = 20
-"""Frames between two actions of the controller: the heartbeat window, for the user to choose."""
+"""Frames between two actions of the controller: the heartbeat window, a choice of the user."""
 GOAL = 1.0
-"""Frames per deadline: the wanted rate is that of frames which take their whole deadline."""
+"""Goal in frames per deadline: frames that take their whole deadline."""
 
 
 class Controller(NamedTuple):
@@ -32,7 +32,7 @@ class Controller(NamedTuple):
     first_frame: int  # the member's count of frames at the start of the period
     frames_done: int  # that count when this was written
     seen: int = 0  # frames observed in this period
-    deadlines: float = 0.0  # their response times added up, in deadlines
+    deadlines: float = 0.0  # sum of their response times, in deadlines
 
 
 class Poet(Policy):
@@ -42,12 +42,12 @@ class Poet(Policy):
     rate to the goal, and a pair of configurations around u is mixed frame by frame so that the
     period costs the least. The original goes through all pairs of configurations, O(n^2): 138
     million for TX2. Here the pair are the neighbours of u on the lower convex hull of (1/s, c/s),
-    with the same cost and O(log n); otherwise the comparison would be one of search methods.
+    with the same cost and O(log n); otherwise the comparison would be between search methods.
 
     Readings: a frame's rate is 1 over its response time, so that the camera's rate does not hide
-    how long it took; of a frame that was given up, the response time is what its sub-deadlines
-    project. Where running slower costs more energy, the cheapest configuration is the slowest of
-    the hull. Each task has a loop of its own, which sets the board's clocks at its frames' start.
+    how long it took; for an aborted frame, the response time is projected from its sub-deadlines.
+    Where running slower costs more energy, the cheapest configuration is the slowest of the hull.
+    Each task has a loop of its own, which sets the board's clocks at its frames' start.
     """
 
     adjusts_clocks = True
@@ -132,7 +132,7 @@ def slower_share(slower: float, faster: float, speed_up: float) -> float:
 
 
 def begin(clocks: int, hull: SpeedHull, frames_done: int) -> Controller:
-    """Start where the clocks are, as POET does."""
+    """Start at the present clocks, as POET does."""
     speed_up = max(1.0, float(hull.all_speeds[clocks]))
     return Controller(
         FIRST_BASE_SPEED, FIRST_VARIANCE, speed_up, clocks, clocks, 0, frames_done, frames_done
@@ -140,7 +140,7 @@ def begin(clocks: int, hull: SpeedHull, frames_done: int) -> Controller:
 
 
 def observe(controller: Controller, member: Member, hull: SpeedHull) -> Controller:
-    """Take a frame that ended; act when the period is over."""
+    """Observe a frame that ended; act when the period is over."""
     seen, deadlines = controller.seen, controller.deadlines
     if member.last_frame is not None:
         seen += 1
@@ -160,7 +160,7 @@ def observe(controller: Controller, member: Member, hull: SpeedHull) -> Controll
 
 
 def response_in_deadlines(member: Member) -> float:
-    """Response time of the last frame over the deadline; projected when it was given up."""
+    """Response time of the last frame over the deadline; projected if it was aborted."""
     frame, stage = member.last_frame, member.last_stage
     assert frame is not None
     share = max(1, frame.response_ns) / member.deadline_ns

@@ -1,4 +1,4 @@
-"""PredJoule: every process for itself picks clocks, layer by layer."""
+"""PredJoule: every process picks clocks for itself, layer by layer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jetson_dnn_rt.coordinator.policy import Policy, configured
 from jetson_dnn_rt.coordinator.tables.tables import TaskTable
 
 CONFIGURATIONS = 11_760
-"""Size of the board that the original's steps are meant for; elsewhere they are in proportion."""
+"""Configurations of the board that the original's steps are meant for; scaled elsewhere."""
 FREE_GAIN = 3.0  # up to this U a faster configuration costs nothing more
 LEVELS = 64
 """Levels of speed in the history, in steps of 1 / `LEVELS_PER_UNIT` of the sub-deadline's."""
@@ -22,7 +22,7 @@ class Process(NamedTuple):
     """Memory of one process."""
 
     place: float
-    """Its index: the configuration that it wants, and fractions of the way to the next one."""
+    """Its index: the configuration that it wants, with a fraction towards the next one."""
     slack_ns: int  # sum of m - d over the layers of the frame; positive = behind
     stages_done: int  # the member's count when this was written: tells whether there is news
     history: tuple[tuple[int, ...], ...]
@@ -40,14 +40,14 @@ class PredJoule(Policy):
     up by 100 / U when ahead and U <= 3.
 
     Readings: the steps are for 11,760 configurations and scale with their number; the slack is
-    that of the frame; the process at whose boundary this is sets the clocks of the board
-    for all, which is the greed that paper 004 shows in its section 3.3.
+    that of the frame; the process at whose boundary this is sets the board's clocks for all: the
+    greediness that paper 004 shows in its section 3.3.
     """
 
     adjusts_clocks = clocks_at_boundaries = True
 
     def prepare(self) -> None:
-        """Work out the steps of all layers."""
+        """Compute the steps of all layers."""
         self._last = self.clock_table.fastest
         scale = len(self.clock_table) / CONFIGURATIONS
         self._sub_deadlines = [table.sub_deadlines_ns for table in self.tables]
@@ -65,7 +65,7 @@ class PredJoule(Policy):
         self._unknown = [((-1,) * LEVELS,) * len(table.stages) for table in self.tables]
 
     def decide(self, cohort: Cohort, now_ns: int) -> Decision:
-        """Each process takes note of its layers; the deciding one has its way."""
+        """Update every process with its finished layers; the deciding one sets the clocks."""
         memory = cohort.memory
         members = cohort.members
         if isinstance(memory, tuple):
@@ -123,6 +123,6 @@ def usefulness(table: TaskTable) -> list[float]:
     slowdown = table.slowdown[0]
     energy = power * slowdown
     gains = power.max(axis=1) * slowdown.max(axis=1) / np.maximum(energy.max(axis=1), 1e-300)
-    gains[gains <= 0.0] = 1.0  # nothing is known of the power
+    gains[gains <= 0.0] = 1.0  # the power is unknown
     result: list[float] = gains.tolist()
     return result

@@ -1,7 +1,7 @@
-"""Profile tables as a file: JSON, versioned, checked whole before anything is used.
+"""Profile tables as a file: versioned JSON, checked completely before anything is used.
 
-The format is in docs/tables.md. Files are not trusted: sizes are checked before memory is taken,
-and an error names the file, the place in it and the fix.
+The format is in docs/tables.md. Files are not trusted: sizes are checked before memory is
+allocated, and an error names the file, the place in it and the fix.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ MAX_CONFIGURATIONS = 1 << 20  # most configurations of a board; every one of the
 class TableFile:
     """Contents of a file of tables."""
 
-    clocks: ClockTable  # the configurations that the tables are about
-    tables: tuple[TaskTable, ...]  # one a task
+    clocks: ClockTable  # clock configurations of the tables
+    tables: tuple[TaskTable, ...]  # one per task
     interference: tuple[float, ...] = (1.0,)
-    """``[n - 1]``: slow-down of a stage when n run side by side; first 1."""
+    """``[n - 1]``: slow-down of a stage when n run concurrently; the first is 1."""
     power_measured: bool = False
-    """Whether watts are watts; else 1 stands for a busy machine and 0 for an idle one."""
+    """Whether power is in watts; else 1 stands for a busy machine and 0 for an idle one."""
     notes: Mapping[str, Any] = field(default_factory=dict)
-    """For people: machine, date, frames, agreement, errors of models."""
+    """Information for readers: machine, date, frames, agreement, errors of models."""
 
     def __post_init__(self) -> None:
         if not self.tables or len({table.task for table in self.tables}) != len(self.tables):
@@ -55,7 +55,7 @@ class TableFile:
             raise ValueError(f"interference must hold numbers >= 1: {self.interference}")
 
     def table(self, task: str) -> TaskTable:
-        """The table of a task; KeyError with the names there are."""
+        """The table of a task; KeyError with the known names."""
         for table in self.tables:
             if table.task == task:
                 return table
@@ -63,13 +63,13 @@ class TableFile:
 
 
 def save_tables(path: Path, file: TableFile) -> None:
-    """Write a file in one step: readers find the old one or the new one, whole.
+    """Write a file atomically: readers find the complete old or new one.
 
-    ConfigurationError when it cannot be written there, or could not be read again.
+    ConfigurationError when it cannot be written, or could not be read back.
     """
     try:
         text = json.dumps(_to_json(file), allow_nan=False, separators=(",", ":")) + "\n"
-        # What could not be read again is not worth an hour of measuring.
+        # A file that cannot be read back would waste an hour of measuring.
         _read_file(json.loads(text), path)
     except (TypeError, ValueError) as error:
         raise ConfigurationError(f"tables {path} cannot be written: {error}") from error
@@ -85,7 +85,7 @@ def save_tables(path: Path, file: TableFile) -> None:
 
 
 def load_tables(path: Path) -> TableFile:
-    """Read and check a file; ConfigurationError, with the place, when it is not as written."""
+    """Read and check a file; ConfigurationError, with the place, when it is invalid."""
     try:
         data = small_files.read_bytes(path, MAX_BYTES)
     except OSError as error:

@@ -1,9 +1,9 @@
 """Reduction of a board's clock configurations to the few that are worth choosing.
 
-Nearly all of the ten thousands of configurations are beaten by another one that is faster and
-takes less. The others are the Pareto front of time and cost, and of that the lower convex hull:
-the configurations that are best for some price of time. TX2's 11,760 and Xavier's
-51,968 become tens, which a policy can go through at a boundary.
+Nearly all of the tens of thousands of configurations are beaten by another one that is faster and
+costs less. The others are the Pareto front of time and cost, and within it the lower convex hull:
+the configurations that are best for some price of time. TX2's 11,760 and Xavier's 51,968 become a
+few tens, which a policy can go through at a boundary.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from jetson_dnn_rt.coordinator.tables.tables import ClockTable, Floats, Integers
 
 
 def new_minima(values: Floats, margin: float = 0.0) -> npt.NDArray[np.bool_]:
-    """Which values are below all before them, by more than a margin."""
+    """Mask of values that are below all before them, by more than a margin."""
     new = np.ones(len(values), bool)
     new[1:] = values[1:] < np.minimum.accumulate(values)[:-1] - margin
     return new
@@ -27,7 +27,7 @@ def pareto_front(time: npt.ArrayLike, cost: npt.ArrayLike) -> Integers:
     """Return the positions of points, [N] each, that no other beats in both time and cost.
 
     In rising order of time, and so in falling order of cost. Infinite or NaN: cannot be chosen. Of
-    several that are equal in both the first one stays (symmetric core masks).
+    points equal in both the first one is kept (symmetric core masks).
     """
     times, costs = np.asarray(time, np.float64), np.asarray(cost, np.float64)
     if times.ndim != 1 or times.shape != costs.shape:
@@ -42,7 +42,7 @@ def lower_hull(time: npt.ArrayLike, cost: npt.ArrayLike) -> Integers:
     """Return the positions of the lower convex hull of the Pareto front, in rising order of time.
 
     For every price w >= 0 of time, one of them has the least ``cost + w * time`` of all; a mixture
-    of two neighbours beats whatever lies between them. The fastest and the cheapest are the ends.
+    of two neighbours beats every point between them. The fastest and the cheapest are the ends.
     """
     front = pareto_front(time, cost)
     times = np.asarray(time, np.float64)[front].tolist()
@@ -65,12 +65,12 @@ def reduce_clocks(
 ) -> tuple[ClockTable, list[TaskTable]]:
     """Keep the configurations that are worth choosing for some task in some variant.
 
-    With the default: whatever time a frame may take, one that stays makes it for at most 3 % more
+    With the default: for any time limit of a frame, a remaining one meets it for at most 3 % more
     than the best of all. Cost is counted in three ways: energy of a frame, energy of a frame above
     the least that the board takes idle, and mean power (for a cap); for each task, variant and
-    cost the Pareto front of time and cost is kept. Of these, one goes where others that stay are
-    as fast and at most `tolerance` dearer, in everything that it is there for; 0 keeps them all.
-    The board's slowest and fastest configuration and its presets Max-N and Max-Q stay in any case,
+    cost the Pareto front of time and cost is kept. Of these, one is dropped where remaining ones
+    are as fast and at most `tolerance` more expensive on every front that it is on; 0 keeps them
+    all. The board's slowest and fastest configuration and its presets Max-N and Max-Q always stay,
     so that every policy finds its own. The result is ordered by rising speed (mean over tasks and
     variants).
     """
@@ -101,18 +101,18 @@ def _curves(clocks: ClockTable, tables: Sequence[TaskTable]) -> Iterator[tuple[F
 def _cover(
     curves: Sequence[tuple[Floats, Floats, Integers]], always: Sequence[int], tolerance: float
 ) -> list[int]:
-    """The points of all curves without those that others stand in for (greedy set cover)."""
+    """Points of all curves without those that others replace (greedy set cover)."""
     candidates = np.unique(np.concatenate([points for _, _, points in curves]))
     if tolerance == 0.0:
         return [position for position in candidates.tolist() if position not in always]
 
     def covers(positions: npt.ArrayLike) -> npt.NDArray[np.bool_]:
-        """Whether a position does what a point is there for, [points of all curves, positions]."""
+        """Whether a position can replace a point, [points of all curves, positions]."""
         by = np.asarray(positions, np.int64)
         return np.concatenate(
             [
                 (time[by] <= time[points, np.newaxis])
-                # Above 0, or dearer by a share would mean cheaper.
+                # Above 0, or a share more expensive would mean cheaper.
                 & (
                     cost[by]
                     <= cost[points, np.newaxis] + tolerance * abs(cost[points, np.newaxis])

@@ -1,8 +1,8 @@
 """Tables from measurements of a task's variants: warm-up runs, the library, a profile.
 
-Measured are times of *runs* of stages (a back end may cover several stages with one run) and, for
-a whole variant, its agreement with the full model. Two steps from there to a table are derived and
-not measured:
+The measurements are times of *runs* of stages (a back end may cover several stages with one run)
+and, for a whole variant, its agreement with the full model. Two steps from there to a table are
+derived, not measured:
 
 * The time of a run that covers several stages is divided among them in the proportions of the most
   accurate variant that runs them one by one, so that sums over whole runs stay exact.
@@ -26,15 +26,15 @@ from jetson_dnn_rt.platforms.clocks import ClockConfiguration, ClockSpace
 from jetson_dnn_rt.scheduling.job import sub_deadlines_ns
 from jetson_dnn_rt.tasks import Stage
 from jetson_dnn_rt.variants.library.library import Library
-from jetson_dnn_rt.variants.library.measurement_store import load_measurement
 from jetson_dnn_rt.variants.measuring.machine import find_stale
 from jetson_dnn_rt.variants.measuring.measurement import Measurement, approximates
+from jetson_dnn_rt.variants.measuring.store import load_measurement
 from jetson_dnn_rt.variants.spec import VariantSpec
 
 logger = logging.getLogger(__name__)
 
 UNKNOWN_BUSY_W, UNKNOWN_IDLE_W = 1.0, 0.0
-"""Placeholders for power that cannot be read: energy then is the time the machine was busy."""
+"""Placeholders where power cannot be read: energy is then the time the machine was busy."""
 
 _OUTSIDE = ("preprocess", "decode")
 
@@ -43,9 +43,9 @@ _OUTSIDE = ("preprocess", "decode")
 class VariantProfile:
     """Measurements of one variant."""
 
-    spans: tuple[int, ...]  # number of the task's stages that each of its R runs does
+    spans: tuple[int, ...]  # number of stages in each of its R runs
     times_ns: Integers
-    """Times of S frames at the fastest of the clocks, [S, R]; row by row the same frames in all
+    """Times of S frames at the fastest of the clocks, [S, R]; each row is the same frame in all
     variants of a task, as far as that is known."""
     accuracy: float | None  # agreement with the full model, in [0, 1]; None = not measured
     slowdown: Floats = field(default_factory=lambda: np.ones((1, 1)))
@@ -57,9 +57,9 @@ class VariantProfile:
     def of(
         spec: VariantSpec, runs: Sequence[Stage], rows: npt.ArrayLike, agreement: float | None
     ) -> VariantProfile:
-        """Make the profile at one clock configuration, of times in nanoseconds, [S, R].
+        """Make a profile at one clock configuration from times in nanoseconds, [S, R].
 
-        A variant that does not approximate agrees by definition.
+        A variant without approximation agrees by definition.
         """
         if agreement is None and not approximates(spec):
             agreement = 1.0
@@ -76,22 +76,25 @@ def load_profiles(
     model: Model | None = None,
     threads: int = 1,
     stages: int = 0,
+    amp_lists: str = "",
 ) -> dict[str, VariantProfile]:
-    """Return what is known of variants that are loaded: by the library, else by their warm-up.
+    """Return profiles of loaded variants, from the library or else from their warm-up.
 
-    Times of the library are of real frames, and are taken where the variant was cut as it is now.
-    Only the library has the agreement. What it lists as refused is left out.
+    The library's times are of real frames, and are used if the variant was cut as it is now. Only
+    the library has the agreement. Variants that it lists as refused are left out.
 
-    `variants` has the stages of each, `warm_up_ns` stage times of warm-up runs, a row per run;
-    without `library` and `model` they are all there is. `threads` of one inference and `stages`
-    asked for (0 = automatic) are as they were measured.
+    `variants` has the stages of each, `warm_up_ns` stage times of warm-up runs, a row per run, the
+    only source without `library` and `model`. `threads` of one inference, `stages` asked for (0 =
+    automatic) and `amp_lists` are as they were measured.
     """
     profiles = {}
     for name, runs in variants.items():
         spec = VariantSpec.parse(name)
         found = None
         if library is not None and model is not None:
-            found = load_measurement(library, model, spec, threads=threads, stages=stages)
+            found = load_measurement(
+                library, model, spec, threads=threads, stages=stages, amp_lists=amp_lists
+            )
         if found is not None and found.refused:
             logger.info("variant %s is left out of the tables: %s", name, found.refused)
             continue
@@ -103,7 +106,7 @@ def load_profiles(
 
 
 def _rows_of(measurement: Measurement, runs: Sequence[Stage]) -> Integers | None:
-    """Joint samples of a measurement, [S, R]; None where it was cut otherwise."""
+    """Joint samples of a measurement, [S, R]; None where it was cut differently."""
     if [stage.name for stage in measurement.stages] != [stage.name for stage in runs]:
         return None
     kept = min(len(stage.times_ns) for stage in measurement.stages)
@@ -126,7 +129,7 @@ def list_variants(library: Library, model: Model) -> list[str]:
 def make_clock_table(
     space: ClockSpace, configuration: ClockConfiguration, idle_w: float = UNKNOWN_IDLE_W
 ) -> ClockTable:
-    """Make the table of clocks that stay as a platform reads them: one configuration."""
+    """Make a clock table with the platform's present clocks as its one configuration."""
     position = space.nearest(configuration)
     return ClockTable(space, np.array([position]), np.array([idle_w]), 0, 0)
 
@@ -141,8 +144,8 @@ def make_task_table(
 ) -> TaskTable:
     """Make the table of a task; variants of unknown accuracy are left out, with a warning.
 
-    The most accurate variant comes first, of equal ones the faster. There are as many frames as
-    the variant with the fewest has, the last ones. All profiles are at the same clocks.
+    The most accurate variant comes first, of equal ones the faster. Its frames are the last ones,
+    as many as the variant with the fewest has. All profiles are at the same clocks.
     ConfigurationError: there is no variant of known accuracy, or one was never timed; ValueError:
     a profile does not fit the stages or the others.
     """
@@ -193,7 +196,7 @@ def make_task_table(
 
 
 def _weigh_stages(profiles: Sequence[VariantProfile], stages: int) -> list[int]:
-    """Median times of the first variant that runs its stages one by one; else all alike."""
+    """Median times of the first variant that runs its stages one by one; else equal weights."""
     for profile in profiles:
         if len(profile.spans) == stages:
             return [max(1, int(median)) for median in np.median(profile.times_ns, axis=0)]
@@ -201,14 +204,14 @@ def _weigh_stages(profiles: Sequence[VariantProfile], stages: int) -> list[int]:
 
 
 def _spread(profile: VariantProfile) -> Floats:
-    """Slow-down of stages, [K, C], out of that of runs."""
+    """Slow-down of stages, [K, C], from that of runs."""
     rows = np.broadcast_to(profile.slowdown, (len(profile.spans), profile.slowdown.shape[1]))
     spread: Floats = np.repeat(rows, profile.spans, axis=0)
     return spread
 
 
 def _share_out(profile: VariantProfile, weights: Sequence[int], samples: int) -> Integers:
-    """Times of stages, [K, S], out of times of runs."""
+    """Times of stages, [K, S], from times of runs."""
     rows = profile.times_ns[-samples:]
     columns: list[Integers] = []
     first = 0
@@ -216,6 +219,6 @@ def _share_out(profile: VariantProfile, weights: Sequence[int], samples: int) ->
         parts = [sub_deadlines_ns(int(t), weights[first : first + span]) for t in rows[:, run]]
         columns += [np.array(column, dtype=np.int64) for column in zip(*parts, strict=True)]
         first += span
-    # A stage that takes nothing at all has no share of a deadline.
+    # A stage of zero time would have no share of a deadline.
     times: Integers = np.maximum(np.stack(columns), 1)
     return times

@@ -1,9 +1,9 @@
-"""Profile tables: what a policy knows of the tasks and of the clocks before it decides.
+"""Profile tables: a policy's data on tasks and clocks.
 
 The tables of NeuOS (Bateni & Liu 2020, table 1) relate each clock configuration to a speed-up and
-a power-up, and each variant to a worst-case time and an accuracy score, per layer. These hold the
-same per stage, with two differences: whole distributions of measured times in place of one worst
-case, and measured accuracy in place of one point a layer.
+a power-up, and each variant to a worst-case time and an accuracy score, per layer. These tables
+have the same per stage, with two differences: whole distributions of measured times in place of
+one worst case, and measured accuracy in place of one point per layer.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ Integers = npt.NDArray[np.int64]
 
 
 def order_statistic(values: npt.NDArray[Any], share: float) -> npt.NDArray[Any]:
-    """Smallest values that cover a share of the last axis; without interpolation: they occurred.
+    """Smallest values that cover a share of the last axis, without interpolation.
 
-    As `numpy.quantile` with ``method="inverted_cdf"``, which numpy 1.21 (Ubuntu 22.04) lacks.
+    Like `numpy.quantile` with ``method="inverted_cdf"``, which numpy 1.21 (Ubuntu 22.04) lacks.
     """
     rank = max(1, math.ceil(share * values.shape[-1]))
     return np.asarray(np.sort(values, axis=-1)[..., rank - 1])
@@ -37,7 +37,7 @@ def order_statistic(values: npt.NDArray[Any], share: float) -> npt.NDArray[Any]:
 class ClockTable:
     """The clock configurations that policies choose from.
 
-    A policy names one by its position here: 0 is the slowest, the last one the fastest.
+    A policy identifies one by its position here: 0 is the slowest, the last one the fastest.
     """
 
     space: ClockSpace  # all configurations of the board
@@ -92,8 +92,8 @@ class ClockTable:
     def take(self, positions: Sequence[int], *, keep_presets: bool = True) -> ClockTable:
         """Table of some of the configurations, in rising order of their speed.
 
-        `max_n` and `max_q` have to be among them; without `keep_presets` the last and the first
-        one stand for them.
+        `max_n` and `max_q` must be among them; without `keep_presets` the last and the first one
+        replace them.
         """
         kept = list(positions)
         if keep_presets:
@@ -119,13 +119,13 @@ class TaskTable:
     period_ns: int  # expected time between frames
     times_ns: Integers
     """Stage times of S frames, each task alone, at the fastest clocks, [V, K, S]. ``[:, :, s]``
-    belongs to one frame: the time of a rest of a frame is a sum along one column."""
+    belongs to one frame: the time of the rest of a frame is a sum along one column."""
     slowdown: Floats  # time at a clock configuration relative to the fastest, [V, K, C]
     power_w: Floats  # power of the whole board while this stage runs alone, in watts, [V, K, C]
     loss: Floats
-    """Accuracy that is lost by running a stage in a variant, [V, K]; the accuracy of a frame is 1
-    minus the losses of what ran. Derived: measured was the loss of a whole variant; its division
-    among the stages is a model (REFERENCE 1.6 has one point a layer)."""
+    """Accuracy lost by running a stage in a variant, [V, K]; the accuracy of a frame is 1 minus
+    the losses of what ran. Derived: the loss of a whole variant was measured; its division among
+    the stages is a model (REFERENCE 1.6 has one point per layer)."""
 
     def __post_init__(self) -> None:
         shape = (len(self.variants), len(self.stages))

@@ -59,9 +59,9 @@ class Canvas:
     camera_height_m: float
     camera_x_m: float  # across the road
     curvature_per_m: float  # of the road ahead (1/radius), positive to the right
-    haze: Colour  # that distant things fade to
-    visibility_m: float  # where 63 % of a thing's colour has faded into the haze
-    exposure: Sequence[Sequence[int]]  # what becomes of each level of blue, green and red
+    haze: Colour  # colour that distant objects fade to
+    visibility_m: float  # distance where 63 % of an object's colour has faded into the haze
+    exposure: Sequence[Sequence[int]]  # tone curves of blue, green and red
 
     def __post_init__(self) -> None:
         inverse = self.focal_px / DEPTHS_M
@@ -69,7 +69,7 @@ class Canvas:
         self._bend = self.centre_px + 0.5 * self.focal_px * self.curvature_per_m * DEPTHS_M
         self._rows = self.horizon_px + self.camera_height_m * inverse
         self._object_label = -1
-        self._object_bounds: list[int] | None = None
+        self._object_bounds: tuple[int, int, int, int] | None = None
 
     # -- objects -------------------------------------------------------------------------
 
@@ -89,7 +89,7 @@ class Canvas:
         return None if left >= right or top >= bottom else (left, top, right, bottom)
 
     def count(self, label: int, extent: tuple[int, int, int, int]) -> int:
-        """How many pixels within `extent` carry `label`."""
+        """Number of pixels within `extent` with `label`."""
         left, top, right, bottom = extent
         same = np.equal(self.labels[top:bottom, left:right], label)
         return cv2.countNonZero(same.view(np.uint8))
@@ -100,14 +100,10 @@ class Canvas:
             return
         left, top = (left >> _SHIFT) - 1, (top >> _SHIFT) - 1
         right, bottom = (right >> _SHIFT) + 2, (bottom >> _SHIFT) + 2
-        bounds = self._object_bounds
-        if bounds is None:
-            self._object_bounds = [left, top, right, bottom]
-        else:
-            bounds[0] = min(bounds[0], left)
-            bounds[1] = min(bounds[1], top)
-            bounds[2] = max(bounds[2], right)
-            bounds[3] = max(bounds[3], bottom)
+        if self._object_bounds is not None:
+            x0, y0, x1, y1 = self._object_bounds
+            left, top, right, bottom = min(x0, left), min(y0, top), max(x1, right), max(y1, bottom)
+        self._object_bounds = (left, top, right, bottom)
 
     # -- projection and colour -----------------------------------------------------------
 
@@ -146,7 +142,7 @@ class Canvas:
         )
 
     def expose(self, colour: Colour) -> Colour:
-        """What the camera makes of a colour."""
+        """A colour as exposed by the camera."""
         blue, green, red = self.exposure
         return blue[int(colour[0])], green[int(colour[1])], red[int(colour[2])]
 

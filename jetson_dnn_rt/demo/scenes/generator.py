@@ -18,6 +18,7 @@ from jetson_dnn_rt.demo.scenes.plan import (
     MASK_OF,
     SMALLEST_BOX_PX,
     Kind,
+    Stream,
     Surface,
     Thing,
     farthest_m,
@@ -26,11 +27,12 @@ from jetson_dnn_rt.demo.scenes.plan import (
     plan_road,
     plan_streams,
 )
+from jetson_dnn_rt.demo.scenes.things import Spot
 
 _FIRST_OBJECT = len(Surface)  # label map: below it surfaces, from it on objects
 _NEAREST_M = 1.2
 _NOISE_MARGIN_PX = 64
-# How far a thing reaches sideways and away from us, where that is more than 1.6 and 0 m.
+# Extent of a thing sideways and away from us, where it is more than 1.6 and 0 m.
 _REACH_M = {
     "vehicle": (1.6, 12.0),
     "oncoming": (1.6, 12.0),
@@ -43,6 +45,10 @@ _REACH_M = {
 _SCENERY = {
     "tree": things.draw_tree, "bush": things.draw_bush, "lamp": things.draw_lamp_post,
 }  # fmt: skip
+_PEOPLE = {
+    "pedestrian": (Kind.PEDESTRIAN, things.draw_pedestrian),
+    "cyclist": (Kind.CYCLIST, things.draw_cyclist),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +98,7 @@ class SceneGenerator:
         self._labels: Image = np.empty(self.size, np.uint8)
 
     def render(self, t_ns: int, out: Image | None = None) -> Scene:
-        """Paint the frame of an instant of the drive, in any order.
+        """Paint the frame at one instant of the drive, in any order.
 
         With `out`, uint8 [H, W, 3], C-contiguous, the image is written there and `Scene.image` is
         that array.
@@ -141,7 +147,7 @@ class SceneGenerator:
         )
 
     def _paint_things(self, canvas: Canvas, seconds: float, driven_m: float) -> list[_Painted]:
-        """Paint buildings, then all else, far things first; return the objects."""
+        """Paint buildings, then everything else, far things first; return the objects."""
         mirror = self._road.mirror
         standing: list[tuple[float, Thing]] = []
         for stream in self._streams:
@@ -150,50 +156,46 @@ class SceneGenerator:
                 if not self._is_in_sight(canvas, x, thing):
                     continue
                 if stream.kind == "building":
-                    things.draw_building(canvas, x, thing.z_m, stream.spacing_m, thing.looks)
+                    spot = Spot(canvas, x, thing.z_m, thing.looks, Surface.BACKGROUND)
+                    things.draw_building(spot, stream.spacing_m)
                 else:
                     standing.append((x, thing))
         standing.sort(key=lambda found: -found[1].z_m)
         painted: list[_Painted] = []
         for x, thing in standing:
-            kind = thing.stream.kind
-            if kind in _SCENERY:
-                _SCENERY[kind](canvas, x, thing.z_m, thing.looks)
-            else:
-                label = _FIRST_OBJECT + len(painted)
-                if label > 255:
-                    raise RuntimeError(f"too many objects at once for the drive {self.seed}")
-                canvas.begin_object(label)
-                drawn = self._paint_object(canvas, x, thing, seconds, label)
-                extent = canvas.object_extent()
-                if drawn is not None and extent is not None:
-                    painted.append(_Painted(label, drawn, extent, canvas.count(label, extent)))
+            label = _FIRST_OBJECT + len(painted)
+            spot = Spot(canvas, x, thing.z_m, thing.looks, label)
+            if thing.stream.kind in _SCENERY:
+                _SCENERY[thing.stream.kind](spot)
+                continue
+            if label > 255:
+                raise RuntimeError(f"too many objects at once for the drive {self.seed}")
+            canvas.begin_object(label)
+            drawn = self._paint_object(spot, thing.stream, seconds)
+            extent = canvas.object_extent()
+            if drawn is not None and extent is not None:
+                painted.append(_Painted(label, drawn, extent, canvas.count(label, extent)))
         return painted
 
-    def _paint_object(
-        self, canvas: Canvas, x: float, thing: Thing, seconds: float, label: int
-    ) -> Kind | None:
+    def _paint_object(self, spot: Spot, stream: Stream, seconds: float) -> Kind | None:
         """Paint one object and return its kind; None when it is too far away to be painted."""
-        kind, z, u = thing.stream.kind, thing.z_m, thing.looks
-        if kind == "pedestrian":
-            things.draw_pedestrian(canvas, x, z, u, 7.0 * seconds + 6.3 * u[11], label)
-            return Kind.PEDESTRIAN
-        if kind == "cyclist":
-            things.draw_cyclist(canvas, x, z, u, 8.0 * seconds + 6.3 * u[11], label)
-            return Kind.CYCLIST
-        if kind == "sign":
-            things.draw_sign(canvas, x, z, u, label)
+        if stream.kind in _PEOPLE:
+            kind, draw_person = _PEOPLE[stream.kind]
+            draw_person(spot, seconds)
+            return kind
+        if stream.kind == "sign":
+            things.draw_sign(spot)
             return Kind.SIGN
-        truck = 7.3 * u[11] % 1.0 < thing.stream.truck_share
+        truck = 7.3 * spot.looks[11] % 1.0 < stream.truck_share
         vehicle = Kind.TRUCK if truck else Kind.CAR
-        if z > farthest_m(vehicle, self._camera, self.size[1]):
+        if spot.z_m > farthest_m(vehicle, self._camera, self.size[1]):
             return None
         draw = things.draw_truck if truck else things.draw_car
-        draw(canvas, x, z, u, kind == "oncoming", label)
+        draw(spot, stream.kind == "oncoming")
         return vehicle
 
     def _is_in_sight(self, canvas: Canvas, x_m: float, thing: Thing) -> bool:
-        """Whether any of a thing can be within the columns of the image."""
+        """Whether any part of a thing can be within the columns of the image."""
         reach, depth = _REACH_M.get(thing.stream.kind, (1.6, 0.0))
         width = self.size[1]
         nearest = max(thing.z_m, _NEAREST_M)
@@ -245,12 +247,10 @@ class SceneGenerator:
 
 @functools.lru_cache(maxsize=8)
 def _noise_tiles(height: int, width: int, sigma: int) -> tuple[Image, Image]:
-    """What sensor noise adds and what it takes away, with a margin to shift it."""
+    """Positive and negative parts of the sensor noise, with a margin to shift it."""
     shape = (height + _NOISE_MARGIN_PX, width + _NOISE_MARGIN_PX, 3)
     noise = np.rint(np.random.default_rng(sigma).normal(0.0, sigma, shape))
-    more = np.clip(noise, 0, 255).astype(np.uint8)
-    less = np.clip(-noise, 0, 255).astype(np.uint8)
-    return more, less
+    return np.clip(noise, 0, 255).astype(np.uint8), np.clip(-noise, 0, 255).astype(np.uint8)
 
 
 # -- single frames of random drives: seeds for training and testing are kept apart ---------
@@ -270,7 +270,7 @@ def held_out_seed(index: int) -> int:
 
 
 def random_scene(seed: int, size: tuple[int, int] = (480, 640)) -> Scene:
-    """One frame of the drive `seed`, at an instant the seed also decides."""
+    """One frame of the drive `seed`, at an instant that also depends on the seed."""
     t_ns = int(np.random.default_rng([seed, 1]).integers(0, _LONGEST_NS))
     return SceneGenerator(seed, size).render(t_ns)
 

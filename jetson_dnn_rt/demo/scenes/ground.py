@@ -1,4 +1,4 @@
-"""What does not move: sky, skyline, the land beside the road, asphalt and lane markings."""
+"""Static parts of a scene: sky, skyline, verges, asphalt and lane markings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jetson_dnn_rt.demo.scenes.plan import SLOTS, Camera, Light, Marking, Road, 
 Shades = npt.NDArray[np.float64]
 
 _NEAREST_M = float(DEPTHS_M[0])
-_VERGE_M = 40.0  # how far the grass beside the road is painted
+_VERGE_M = 40.0  # width of the grass beside the road
 _THINNEST_PX = 2.0  # of a 640-wide frame: lines end where they become thinner
 
 
@@ -94,11 +94,7 @@ def _paint_land(rng: np.random.Generator, shape: tuple[int, int], grass: Shades)
 
 
 def _paint_skyline(
-    canvas: Canvas,
-    rng: np.random.Generator,
-    horizon: int,
-    road: Road,
-    haze: Shades,
+    canvas: Canvas, rng: np.random.Generator, horizon: int, road: Road, haze: Shades
 ) -> None:
     """Paint distant woods and, in towns, distant buildings above the horizon."""
     rows, columns = canvas.labels.shape
@@ -126,27 +122,25 @@ def _colour(values: Shades) -> Colour:
 
 
 def paint_ground(canvas: Canvas, road: Road, driven_m: float) -> None:
-    """Paint everything flat but the markings, after `driven_m` metres of the drive."""
+    """Paint everything flat except the markings, after `driven_m` metres of the drive."""
     left, right = road.edges_m
     for k in range(math.ceil((driven_m - 6) / 9.0), math.floor((driven_m + 60) / 9.0)):
         z = k * 9.0 - driven_m
         verge = _lay(canvas, road, left - _VERGE_M, right + _VERGE_M, z, 6.0)
-        if k % 3 and verge:  # bands of other grass, so that the verge moves
+        if k % 3 and verge:  # bands of different grass make motion visible
             tone = shade(road.grass, 0.86 + 0.28 * road.patches[k % SLOTS][5])
             canvas.fill(verge, canvas.fade(tone, max(z, 0.0)))
-    sidewalks = ((left, -road.sidewalk_m[0]), (right, road.sidewalk_m[1]))
+    sidewalks = [(left, -road.sidewalk_m[0]), (right, road.sidewalk_m[1])]
+    sidewalks = [(kerb, width) for kerb, width in sidewalks if width]
     for kerb, width in sidewalks:
-        if width:
-            _pave(canvas, road, kerb, kerb + width, road.paving, Surface.SIDEWALK)
-            slabs = (4.0 * i - driven_m % 4.0 for i in range(1, 7))
-            joints = [_lay(canvas, road, kerb, kerb + width, z, 0.12) for z in slabs]
-            canvas.fill_shapes([joint for joint in joints if joint], shade(road.paving, 0.8))
+        _pave(canvas, road, kerb, kerb + width, road.paving, Surface.SIDEWALK)
+        slabs = (4.0 * i - driven_m % 4.0 for i in range(1, 7))
+        joints = [_lay(canvas, road, kerb, kerb + width, z, 0.12) for z in slabs]
+        canvas.fill_shapes([joint for joint in joints if joint], shade(road.paving, 0.8))
     _pave(canvas, road, left, right, road.asphalt, Surface.ROAD)
     for kerb, width in sidewalks:
-        if width:
-            stone = math.copysign(0.18, width)
-            bright = shade(road.paving, 1.2)
-            _pave(canvas, road, kerb, kerb + stone, bright, Surface.SIDEWALK)
+        stone = kerb + math.copysign(0.18, width)
+        _pave(canvas, road, kerb, stone, shade(road.paving, 1.2), Surface.SIDEWALK)
     _patch(canvas, road, driven_m)
 
 

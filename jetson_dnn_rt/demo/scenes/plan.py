@@ -1,4 +1,4 @@
-"""The plan of a drive: camera, light, road, and what stands and moves along it.
+"""The plan of a drive: camera, light, road, and the objects along it.
 
 Everything is drawn from one random generator, in a fixed order.
 
@@ -21,39 +21,18 @@ import numpy as np
 
 from jetson_dnn_rt.demo.scenes.canvas import Colour
 
-
-class Kind(IntEnum):
-    """Class indices of the detector."""
-
-    CAR = 0
-    TRUCK = 1
-    PEDESTRIAN = 2
-    CYCLIST = 3
-    SIGN = 4
-
-
-class Surface(IntEnum):
-    """Class indices of the segmenter."""
-
-    BACKGROUND = 0
-    ROAD = 1
-    LANE_MARKING = 2
-    SIDEWALK = 3
-    SKY = 4
-    VEGETATION = 5
-    VEHICLE = 6
-    PERSON = 7
-
+Kind = IntEnum("Kind", "CAR TRUCK PEDESTRIAN CYCLIST SIGN", start=0)
+"""Class indices of the detector."""
+Surface = IntEnum(
+    "Surface", "BACKGROUND ROAD LANE_MARKING SIDEWALK SKY VEGETATION VEHICLE PERSON", start=0
+)
+"""Class indices of the segmenter."""
 
 DETECTOR_CLASSES = tuple(kind.name.lower() for kind in Kind)
 SEGMENTER_CLASSES = tuple(surface.name.lower() for surface in Surface)
 
-_VEHICLES, _PEOPLE = (Kind.CAR, Kind.TRUCK), (Kind.PEDESTRIAN, Kind.CYCLIST)
-MASK_OF = {
-    **dict.fromkeys(_VEHICLES, Surface.VEHICLE),
-    **dict.fromkeys(_PEOPLE, Surface.PERSON),
-    Kind.SIGN: Surface.BACKGROUND,
-}
+_MASKS = (Surface.VEHICLE,) * 2 + (Surface.PERSON,) * 2 + (Surface.BACKGROUND,)
+MASK_OF = dict(zip(Kind, _MASKS, strict=True))
 _SMALLEST_PX = dict(zip(Kind, (18.0, 26.0, 38.0, 38.0, 15.0), strict=True))
 """Height, in pixels of a 640-wide frame, below which a thing is not painted at all: what is
 painted must be recognisable, or the ground truth would ask for guesses."""
@@ -64,7 +43,7 @@ LEAST_VISIBLE = 0.3
 """Boxes of which a smaller share is visible are left out of the truth."""
 
 SLOTS = 64
-"""The looks of what stands and moves along the road repeat after this many things."""
+"""The looks of objects along the road repeat after this many things."""
 
 
 @dataclass(frozen=True)
@@ -111,8 +90,8 @@ class Marking:
 class Road:
     """The cross-section of the road and its colours.
 
-    Lateral positions are for driving on the right, x = 0 between the directions; `mirror`
-    -1 turns them round. Pairs are (left, right) and 0 where there is none.
+    Lateral positions are for driving on the right, x = 0 between the directions; `mirror` = -1
+    mirrors them. Pairs are (left, right) and 0 where there is none.
     """
 
     setting: str  # urban, suburban, rural, motorway
@@ -137,7 +116,7 @@ class Road:
 
     @property
     def motorway(self) -> bool:
-        """Without pedestrians, cyclists and oncoming traffic."""
+        """Whether the road is a motorway: no pedestrians, cyclists or oncoming traffic."""
         return self.setting == "motorway"
 
 
@@ -200,7 +179,7 @@ def plan_road(rng: np.random.Generator) -> Road:
     fresh = rng.uniform(0.65, 1.0)
     white = (235 * fresh, 238 * fresh, 240 * fresh)
     yellow = (70 * fresh, 195 * fresh, 230 * fresh)
-    markings = _plan_markings(rng, lane, ahead, oncoming, setting, white, yellow)
+    markings = _plan_markings(rng, lane, (oncoming, ahead), setting, (white, yellow))
     walks = setting == "urban" or (setting == "suburban" and rng.random() < 0.4)
     return Road(
         setting=setting,
@@ -228,12 +207,11 @@ def plan_road(rng: np.random.Generator) -> Road:
 def _plan_markings(
     rng: np.random.Generator,
     lane_m: float,
-    ahead: int,
-    oncoming: int,
+    lanes: tuple[int, int],
     setting: str,
-    white: Colour,
-    yellow: Colour,
+    paints: tuple[Colour, Colour],
 ) -> tuple[Marking, ...]:
+    (oncoming, ahead), (white, yellow) = lanes, paints
     width = rng.uniform(0.2, 0.34)
     period, dash = rng.uniform(8.0, 13.0), rng.uniform(3.0, 5.0)
     between = [i * lane_m for i in range(1 - oncoming, ahead) if i]
@@ -246,12 +224,13 @@ def _plan_markings(
         elif style < 0.75:
             markings.append(Marking(0.0, width, colour))
         else:
-            markings.append(Marking(-0.22, 0.8 * width, colour))
-            markings.append(Marking(0.22, 0.8 * width, colour))
+            markings += [Marking(x, 0.8 * width, colour) for x in (-0.22, 0.22)]
     if setting in ("rural", "motorway") or rng.random() < 0.6:
         left = yellow if setting == "motorway" and rng.random() < 0.4 else white
-        markings.append(Marking(-oncoming * lane_m, width, left))
-        markings.append(Marking(ahead * lane_m, width, white))
+        markings += [
+            Marking(-oncoming * lane_m, width, left),
+            Marking(ahead * lane_m, width, white),
+        ]
     return tuple(markings)
 
 
@@ -268,7 +247,7 @@ _GREEN = {"urban": 0.35, "suburban": 0.8, "rural": 0.8, "motorway": 0.5}
 
 @dataclass(frozen=True, slots=True)
 class Thing:
-    """Something at a place along the road at one instant."""
+    """An object at a place along the road at one instant."""
 
     stream: Stream
     x_m: float
@@ -280,8 +259,8 @@ class Thing:
 class Stream:
     """An endless row of slots that travels at one speed; a share of `density` holds a thing.
 
-    So things of one lane never run into each other, every motion is continuous, and the state of
-    any instant can be computed without the instants before it.
+    So things of one lane never collide, every motion is continuous, and the state of any instant
+    can be computed without the instants before it.
 
     `speed_mps` is over ground, positive in the driving direction. `spread_m` scatters the
     things sideways; `crossing_mps` moves them to and fro over that width. With `lead_m` the
@@ -357,7 +336,7 @@ class _Planner:
         self.streams: list[Stream] = []
 
     def add(self, kind: str, x_m: float, spacing_m: float, density: float, **more: Any) -> None:
-        # Plain floats: arithmetic on numpy's scalars takes three times as long.
+        # Plain floats: arithmetic on numpy scalars takes three times as long.
         looks = self.rng.random((SLOTS, 12)).tolist()
         self.streams.append(Stream(kind, x_m, spacing_m, density, looks, **more))
 

@@ -1,19 +1,29 @@
-"""What stands and moves along the road: vehicles, people, signs, trees, lamp posts, buildings.
+"""Objects along the road: vehicles, people, signs, trees, lamp posts, buildings.
 
-Each function takes the thing's place (metres), a row `u` of uniform random numbers in [0, 1)
-that fixes its looks, and for objects of the ground truth the identifier to leave in the label
-map.
+Each function paints at one `Spot`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from jetson_dnn_rt.demo.scenes.canvas import Canvas, Colour, Points, Span, jitter, pick, shade
 from jetson_dnn_rt.demo.scenes.plan import Surface
 
 Looks = Sequence[float]
+
+
+class Spot(NamedTuple):
+    """Where and how a thing is painted."""
+
+    canvas: Canvas
+    x_m: float
+    z_m: float
+    looks: Looks  # 12 uniform random numbers in [0, 1)
+    label: int  # identifier of a ground-truth object in the label map
+
 
 _NEAR_M = 1.5  # nothing is painted nearer to the camera than this
 _BARE_M = 50.0  # windows farther away than this are not painted
@@ -66,13 +76,14 @@ def _paint_lights(
 
 
 def _find_flank(canvas: Canvas, x_m: float, half_m: float, near_m: float) -> float:
-    """Where the flank is that faces the camera: the only one that is visible."""
+    """Position of the flank that faces the camera, the only visible one."""
     bend = 0.5 * canvas.curvature_per_m * near_m * near_m
     return x_m - half_m if x_m + bend > canvas.camera_x_m else x_m + half_m
 
 
-def draw_car(canvas: Canvas, x_m: float, z_m: float, u: Looks, oncoming: bool, label: int) -> None:
+def draw_car(spot: Spot, oncoming: bool) -> None:
     """Paint a car, its near face `z_m` metres ahead, as seen from behind or from the front."""
+    canvas, x_m, z_m, u, label = spot
     width = 1.65 + 0.3 * u[0]
     height = 1.38 + 0.55 * u[1]
     length = 3.8 + 1.0 * u[2]
@@ -132,10 +143,9 @@ def draw_car(canvas: Canvas, x_m: float, z_m: float, u: Looks, oncoming: bool, l
     canvas.bar(x_m, 0.8 * half, (sill, 0.36 * belt), near, dark)
 
 
-def draw_truck(
-    canvas: Canvas, x_m: float, z_m: float, u: Looks, oncoming: bool, label: int
-) -> None:
+def draw_truck(spot: Spot, oncoming: bool) -> None:
     """Paint a lorry, its near face `z_m` metres ahead."""
+    canvas, x_m, z_m, u, label = spot
     half = 1.15 + 0.15 * u[0]
     height = 2.9 + 0.9 * u[1]
     length = 6.0 + 6.0 * u[2]
@@ -188,20 +198,19 @@ def draw_truck(
 
 
 def _dress(canvas: Canvas, z_m: float, u: Looks) -> tuple[Colour, Colour, Colour]:
-    """Coat, trousers and skin."""
+    """Colours of coat, trousers and skin."""
     coat = canvas.fade(jitter(pick(_CLOTHES, u[2]), u[3]), z_m)
     trousers = canvas.fade(jitter(pick(_CLOTHES, u[4]), u[5]), z_m)
     return coat, trousers, canvas.fade(pick(_SKINS, u[6]), z_m)
 
 
-def draw_pedestrian(
-    canvas: Canvas, x_m: float, z_m: float, u: Looks, phase: float, label: int
-) -> None:
-    """Paint somebody walking; `phase` in radians swings the legs."""
+def draw_pedestrian(spot: Spot, seconds: float) -> None:
+    """Paint a walking person."""
+    canvas, x_m, z_m, u, label = spot
     height = 1.5 + 0.4 * u[0]
     girth = 0.2 + 0.08 * u[1]
     coat, trousers, skin = _dress(canvas, z_m, u)
-    stride = 0.26 * math.sin(phase) * (0.4 + 0.6 * u[7])
+    stride = 0.26 * math.sin(7.0 * seconds + 6.3 * u[11]) * (0.4 + 0.6 * u[7])
     hip, shoulder = 0.48 * height, 0.83 * height
     for foot in (stride, -stride):
         leg = (
@@ -225,10 +234,9 @@ def draw_pedestrian(
         canvas.disc(column, row - 0.45 * head, 0.75 * head, shade(trousers, 0.5))
 
 
-def draw_cyclist(
-    canvas: Canvas, x_m: float, z_m: float, u: Looks, phase: float, label: int
-) -> None:
+def draw_cyclist(spot: Spot, seconds: float) -> None:
     """Paint a rider with his bicycle, turned by up to 50 degrees to the road."""
+    canvas, x_m, z_m, u, label = spot
     turn = (u[1] - 0.5) * 1.6
     height = 1.65 + 0.2 * u[0]
     coat, trousers, skin = _dress(canvas, z_m, u)
@@ -242,7 +250,7 @@ def draw_cyclist(
     frame = canvas.fade(pick(_PAINTS, u[7]), z_m)
     ends = (x_m - abs(reach) - 0.03, x_m + abs(reach) + 0.03)
     canvas.rectangle(ends, (0.4, 0.62), z_m, frame, label)
-    knee = 0.12 * math.sin(phase)
+    knee = 0.12 * math.sin(8.0 * seconds + 6.3 * u[11])
     for side, lift in ((-0.13, knee), (0.13, -knee)):
         canvas.bar(x_m + side, 0.08, (0.3 + lift, 0.98), z_m, trousers, label)
     canvas.bar(x_m, 0.32, (0.98, 1.05), z_m, tyre, label)  # handlebar
@@ -259,8 +267,9 @@ def draw_cyclist(
         canvas.disc(column, row - 0.4 * head, 0.9 * head, frame)  # helmet
 
 
-def draw_sign(canvas: Canvas, x_m: float, z_m: float, u: Looks, label: int) -> None:
+def draw_sign(spot: Spot) -> None:
     """Paint a traffic sign on a post; only the plate carries `label`."""
+    canvas, x_m, z_m, u, label = spot
     size = 0.36 + 0.18 * u[0]
     y = 2.1 + 0.7 * u[1]
     canvas.bar(x_m, 0.05, (0.0, y), z_m, canvas.fade((120, 120, 120), z_m), Surface.BACKGROUND)
@@ -303,8 +312,9 @@ def draw_sign(canvas: Canvas, x_m: float, z_m: float, u: Looks, label: int) -> N
 # -- scenery -----------------------------------------------------------------------------
 
 
-def draw_tree(canvas: Canvas, x_m: float, z_m: float, u: Looks) -> None:
+def draw_tree(spot: Spot) -> None:
     """Paint a tree: a trunk and a crown of overlapping discs."""
+    canvas, x_m, z_m, u, _ = spot
     height = 4.0 + 5.0 * u[0]
     crown = 1.2 + 1.3 * u[1]
     trunk = canvas.fade((45, 60 + 20 * u[2], 80), z_m)
@@ -321,8 +331,9 @@ def draw_tree(canvas: Canvas, x_m: float, z_m: float, u: Looks) -> None:
         canvas.disc(x, y, size * crown * scale, shade(leaves, tone), Surface.VEGETATION)
 
 
-def draw_bush(canvas: Canvas, x_m: float, z_m: float, u: Looks) -> None:
+def draw_bush(spot: Spot) -> None:
     """Paint a low bush."""
+    canvas, x_m, z_m, u, _ = spot
     size = 0.5 + 0.7 * u[0]
     leaves = canvas.fade(jitter(pick(_LEAVES, u[3]), u[4]), z_m)
     scale = canvas.focal_px / z_m
@@ -332,8 +343,9 @@ def draw_bush(canvas: Canvas, x_m: float, z_m: float, u: Looks) -> None:
     canvas.disc(right, row, 0.75 * size * scale, leaves, Surface.VEGETATION)
 
 
-def draw_lamp_post(canvas: Canvas, x_m: float, z_m: float, u: Looks) -> None:
+def draw_lamp_post(spot: Spot) -> None:
     """Paint a lamp post that leans its arm over the road."""
+    canvas, x_m, z_m, u, _ = spot
     height = 5.0 + 3.0 * u[0]
     colour = canvas.fade((95 + 60 * u[1], 100 + 55 * u[1], 105 + 50 * u[1]), z_m)
     arm = -math.copysign(1.4, x_m - canvas.camera_x_m)
@@ -342,8 +354,9 @@ def draw_lamp_post(canvas: Canvas, x_m: float, z_m: float, u: Looks) -> None:
     canvas.rectangle(ends, (height - 0.1, height + 0.05), z_m, colour, Surface.BACKGROUND)
 
 
-def draw_building(canvas: Canvas, x_m: float, z_m: float, length_m: float, u: Looks) -> None:
+def draw_building(spot: Spot, length_m: float) -> None:
     """Paint a house whose wall stands along the road at `x_m` from `z_m` on."""
+    canvas, x_m, z_m, u, _ = spot
     near, far = max(z_m, _NEAR_M), z_m + length_m
     if far <= near + 0.5:
         return

@@ -2,7 +2,7 @@
 
 A multiple-choice knapsack. Each layer offers points (cost, error), the original among them. On the
 lower convex hulls the best answer to *some* budget is found greedily by the price of a saving
-(Lagrange); what the last step saved too much is then spent again, point by point.
+(Lagrange); the surplus saving of the last step is then spent again, point by point.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 @dataclass(frozen=True)
 class Options:
-    """The choices for one layer."""
+    """Decomposition choices for one layer."""
 
     costs: npt.NDArray[np.int64]  # [N], multiply-accumulates
     errors: npt.NDArray[np.float64]  # [N], >= 0; those of all layers are added up
@@ -76,7 +76,7 @@ Moves = dict[str, tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]]
 
 
 def _spend(options: Mapping[str, Options], chosen: dict[str, int], left: int) -> None:
-    """Improve a choice step by step: one layer more expensive, if need be another one cheaper."""
+    """Improve a choice step by step: one layer more expensive, if needed another one cheaper."""
     frontiers = {name: option.frontier() for name, option in options.items()}
     for _ in range(8 * len(options)):
         ups: Moves = {
@@ -104,7 +104,7 @@ def _spend(options: Mapping[str, Options], chosen: dict[str, int], left: int) ->
 
 
 def _find_exchange(moves: Moves, left: int) -> tuple[tuple[str, int], tuple[str, int]] | None:
-    """The best pair of a more expensive and a cheaper layer that gains and fits."""
+    """Find the best pair of a more expensive and a cheaper layer that gains and fits."""
     best_gain, best = 1e-9, None
     cheaper = [
         (name, int(move))

@@ -1,9 +1,9 @@
 """Make a smaller network out of a model, with frames and without labels.
 
-Layers are decomposed (Tucker-2 or SVD) where that makes them faster on this machine; the result
-learns from the full model with --recover-steps, is timed in turn with it, compared on frames that
-nothing was fitted to, and kept in the library under the name that parameter files use, as in
-tucker-0.50@openvino-fp32. A recovery that was stopped goes on where it was.
+Layers are decomposed (Tucker-2 or SVD) where that makes them faster on this machine. With
+--recover-steps the result learns from the full model. It is timed in turn with the full model,
+compared with it on held-out frames, and stored in the library under the name that parameter files
+use, as in tucker-0.50@openvino-fp32. An interrupted recovery continues where it stopped.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import csv
 import json
 import logging
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,63 +45,46 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     add = parser.add_argument
     add(
-        "--model",
-        required=True,
-        metavar="MODEL",
+        "--model", required=True, metavar="MODEL",
         help="builtin:NAME, onnx:PATH, torchvision:NAME, exported:PATH",
-    )
+    )  # fmt: skip
     add("--weights", default="DEFAULT", help="for torchvision: DEFAULT, none, or a file")
     add_trust(parser)
     add(
-        "--input-size",
-        type=_parse_size,
-        metavar="WIDTHxHEIGHT",
-        help="of the network's input, where it leaves a choice",
-    )
+        "--input-size", type=_parse_size, metavar="WIDTHxHEIGHT",
+        help="size of the network's input, if the model leaves it open",
+    )  # fmt: skip
     add("--method", choices=METHODS, default=METHODS[0], help=f"default {METHODS[0]}")
     add(
-        "--ranks",
-        default=DEFAULT_RANKS,
-        metavar="RULE:VALUE",
+        "--ranks", default=DEFAULT_RANKS, metavar="RULE:VALUE",
         help=f"{', '.join(RULES)}: macs:0.5 keeps half of the multiply-accumulates, ratio:0.33 a "
-        "third of the channels, energy:0.95 so much of each mode, evbmf:0.8 what empirical Bayes "
-        f"finds, weakened (default {DEFAULT_RANKS})",
-    )
+        "third of the channels, energy:0.95 that share of each mode, evbmf:0.8 what empirical "
+        f"Bayes finds, weakened (default {DEFAULT_RANKS})",
+    )  # fmt: skip
     add(
-        "--frames",
-        metavar="SOURCE",
+        "--frames", metavar="SOURCE",
         help="video:PATH, bag:PATH[#/topic], images:DIR or synthetic[:SEED] (default synthetic)",
-    )
+    )  # fmt: skip
     add(
-        "--frames-limit",
-        type=parse_count,
-        default=FRAMES_LIMIT,
-        metavar="N",
-        help=f"take so many, spread over the source (default {FRAMES_LIMIT})",
-    )
+        "--frames-limit", type=parse_count, default=FRAMES_LIMIT, metavar="N",
+        help=f"number of frames, spread over the source (default {FRAMES_LIMIT})",
+    )  # fmt: skip
     add(
-        "--data-aware",
-        action=argparse.BooleanOptionalAction,
-        default=True,
+        "--data-aware", action=argparse.BooleanOptionalAction, default=True,
         help="let the frames decide on ranks and factors (default), not only on the recovery",
-    )
+    )  # fmt: skip
     add(
-        "--recover-steps",
-        type=_parse_steps,
-        default=0,
-        metavar="N",
-        help="train so many steps towards the full model (default 0)",
-    )
-    add("--seed", type=_parse_steps, default=0, metavar="N", help="of the recovery (default 0)")
-    add("--backend", default="", help="what is timed (default: the fastest that is installed)")
-    add("--threads", type=parse_count, default=1, metavar="N", help="of one run (default 1)")
-    add("--keep-slower", action="store_true", help="do not test layers by their time")
+        "--recover-steps", type=_parse_steps, default=0, metavar="N",
+        help="training steps towards the full model (default 0)",
+    )  # fmt: skip
+    add("--seed", type=_parse_steps, default=0, metavar="N", help="recovery seed (default 0)")
+    add("--backend", default="", help="back end for timing (default: the fastest installed)")
+    add("--threads", type=parse_count, default=1, metavar="N", help="threads per run (default 1)")
+    add("--keep-slower", action="store_true", help="keep decomposed layers that are not faster")
     add(
-        "--engine-cache",
-        default="",
-        metavar="DIR|none",
-        help="the library (default ~/.cache/jetson_dnn_rt); none = keep nothing",
-    )
+        "--engine-cache", default="", metavar="DIR|none",
+        help="the library (default ~/.cache/jetson_dnn_rt); none = store nothing",
+    )  # fmt: skip
     add("--output", type=Path, metavar="DIR", help=f"write {REPORT}, {WEIGHTS} and {LAYERS}")
     add("--json", action="store_true", help="one JSON object as the last line")
 
@@ -185,20 +169,13 @@ def write_output(folder: Path, compression: Compression) -> None:
 
 def list_layers(compression: Compression) -> list[dict[str, Any]]:
     """One row for each layer, with its result."""
-    return [
-        {
-            "layer": layer.name,
-            "kind": layer.kind,
-            "ranks": "x".join(map(str, layer.ranks)),
-            "macs_before": layer.macs_before,
-            "macs_after": layer.macs_after,
-            "error": round(layer.error, 6),
-            "metric": layer.metric,
-            "kept": layer.kept,
-            "reason": layer.reason,
-        }
-        for layer in compression.fit.decomposition.layers
-    ]
+    rows = []
+    for layer in compression.fit.decomposition.layers:
+        row = {"layer": layer.name, **asdict(layer), "error": round(layer.error, 6)}
+        row["ranks"] = "x".join(map(str, layer.ranks))
+        del row["name"]
+        rows.append(row)
+    return rows
 
 
 def format_report(compression: Compression) -> str:
@@ -231,7 +208,7 @@ def format_report(compression: Compression) -> str:
         f"({change:+.1f} %; p99 {before.p99_ns / 1e6:.2f} -> {after.p99_ns / 1e6:.2f}) on "
         f"{compression.variant.backend}, {compression.threads} thread(s)",
         f"  agreement   {agreement.value:.3f} {agreement.metric} with the full model on "
-        f"{agreement.frames} frames of {compression.frames} that nothing was fitted to",
+        f"{agreement.frames} held-out frames of {compression.frames}",
     ]
     if recovery is not None:
         lines.append(

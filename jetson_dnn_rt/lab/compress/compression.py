@@ -2,7 +2,7 @@
 
 Frames decide where the budget goes (the cost of an error of each layer for the results), what is
 kept of each layer (the covariance of its inputs), and what the result learns from the full one.
-Then both are timed in turn and compared on frames that nothing was fitted to.
+Then both are timed in turn and compared on held-out frames.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from jetson_dnn_rt.backends.base import Runner
 from jetson_dnn_rt.backends.registry import create_runner
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.lab.compress.decomposition import decompose, list_layers
+from jetson_dnn_rt.lab.compress.decomposition import KeepIf, decompose, list_layers
 from jetson_dnn_rt.lab.compress.timing import Inputs, keep_faster, time_in_turn
 from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.input.input_pass import Preprocessor
@@ -42,7 +42,6 @@ from jetson_dnn_rt.variants.running.variant_set import choose_default
 from jetson_dnn_rt.variants.spec import FULL, DecompositionSpec, VariantSpec
 
 if TYPE_CHECKING:
-    import torch
     from torch import fx
 
     from jetson_dnn_rt.lab.compress.recovery import RecoveryReport
@@ -59,7 +58,7 @@ _TIMING_NS = 6_000_000_000
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """A decomposed network that was fitted to frames."""
+    """Decomposed network, fitted to frames."""
 
     graph: fx.GraphModule  # with the node names of the model's graph
     decomposition: Decomposition
@@ -76,7 +75,7 @@ class Compression:
     variant: VariantSpec  # that was timed
     time_before: TimeDistribution  # of the network alone, in turn on the same frames
     time_after: TimeDistribution
-    agreement: Agreement  # with the full model, on frames that nothing was fitted to
+    agreement: Agreement  # with the full model, on held-out frames
     frames: str  # their source
     frame_count: int
     threads: int  # of one run
@@ -84,17 +83,14 @@ class Compression:
 
     def to_json(self) -> dict[str, Any]:
         """The report as JSON; times in ms."""
-        decomposition = self.fit.decomposition
-        recovery = self.fit.recovery
+        decomposition, recovery = self.fit.decomposition, self.fit.recovery
+        counts = decomposition.to_json()
+        del counts["spec"]
         return {
             "model": self.model,
             "variant": str(self.variant),
-            "macs_before": decomposition.macs_before,
-            "macs_after": decomposition.macs_after,
+            **counts,
             "macs_reduction": 1.0 - decomposition.macs_kept,
-            "parameters_before": decomposition.parameters_before,
-            "parameters_after": decomposition.parameters_after,
-            "layers": [asdict(layer) for layer in decomposition.layers],
             "time_ms_before": self.time_before.p50_ns * 1e-6,
             "time_ms_after": self.time_after.p50_ns * 1e-6,
             "time_p99_ms_before": self.time_before.p99_ns * 1e-6,
@@ -107,8 +103,7 @@ class Compression:
             "frames": self.frames,
             "frame_count": self.frame_count,
             "data_aware": self.fit.data_aware,
-            "recovery": asdict(recovery) if recovery else None,
-            "note": decomposition.note,
+            "recovery": recovery and asdict(recovery),
             "library_entry": str(self.entry.path) if self.entry and self.entry.path else None,
         }
 
@@ -133,25 +128,25 @@ def compress(
     Parameters
     ----------
     frames : iterable of Frame
-        Two at least, as the camera delivers them. Some of them are held out for judging
+        At least two, as the camera delivers them. Some are held out for the comparison
         (`variants.measuring.sample_frames.count_held_out`); of the others only the network's
         inputs are kept in memory.
     source : str
-        Of the frames, for the record.
+        Source of the frames, for the record.
     recover_steps : int
         0 = no recovery.
     library : Library, optional
-        For the network, and the state of a recovery that was stopped.
+        Where the network and the state of an interrupted recovery are stored.
     backend : str
-        On which layers and the whole are timed; by default that of `choose_default`.
+        Back end on which layers and the whole network are timed; by default `choose_default`'s.
     threads : int
-        Of one run.
+        Threads of one run.
     data_aware : bool
         Let the frames decide on ranks and factors, not only on the recovery.
     keep_slower : bool
         Keep decomposed layers that are not faster.
     seed : int
-        Of the recovery.
+        Seed of the recovery.
     """
     if recover_steps < 0:
         raise ConfigurationError(f"recover_steps must be >= 0: {recover_steps}")
@@ -176,7 +171,7 @@ def compress(
         recover_steps=recover_steps,
         head=model.head.name,
         data_aware=data_aware,
-        keep_faster_on=None if keep_slower else (variant.backend, threads),
+        keep_if=None if keep_slower else keep_faster(variant.backend, threads=threads),
         seed=seed,
         checkpoint=checkpoint,
         progress=progress,
@@ -218,7 +213,7 @@ def fit(
     recover_steps: int = 0,
     head: str = "",
     data_aware: bool = True,
-    keep_faster_on: tuple[str, int] | None = None,
+    keep_if: KeepIf | None = None,
     seed: int = 0,
     checkpoint: Path | None = None,
     progress: Progress = ignore_progress,
@@ -228,17 +223,17 @@ def fit(
     Parameters
     ----------
     graph : torch.fx.GraphModule
-        The full network, which is left unchanged.
+        The full network; not modified.
     input_shape : tuple of int
         ``(1, 3, H, W)``.
     inputs : sequence of ndarray of float32, [1, 3, H, W]
-        Frames as the network takes them, two at least.
+        Frames as the network takes them, at least two.
     head : str, optional
         Layout of the network's outputs.
-    keep_faster_on : tuple of str and int, optional
-        Back end and threads on which a layer must become faster to stay decomposed.
+    keep_if : callable, optional
+        As in `decompose`.
     checkpoint : Path, optional
-        Of the recovery.
+        Checkpoint file of the recovery.
     """
     import torch
 
@@ -254,13 +249,12 @@ def fit(
     if data_aware:
         layers = list_layers(full, spec.method)
         learnt = [torch.from_numpy(image) for image in inputs[: -count_held_out(len(inputs))]]
-        covariances = collect(full, layers, _take(learnt, _COVARIANCE_FRAMES), progress)
+        some = [learnt[index] for index in spread(len(learnt), _COVARIANCE_FRAMES)]
+        covariances = collect(full, layers, some, progress)
         if spec.rule == "macs":  # the only rule under which layers compete
-            some = _take(learnt if len(learnt) > 1 else [*learnt, *learnt], _SENSITIVITY_FRAMES)
+            some = [learnt[index] for index in spread(len(learnt), _SENSITIVITY_FRAMES)]
+            some = some if len(some) > 1 else [*some, *some]
             sensitivities = measure_sensitivities(full, layers, some, progress)
-    keep_if = None
-    if keep_faster_on:
-        keep_if = keep_faster(keep_faster_on[0], threads=keep_faster_on[1])
     reduced, decomposition = decompose(
         graph,
         input_shape,
@@ -300,10 +294,6 @@ def _read_frames(
     if count < 2:
         raise ConfigurationError(f"compression needs two frames at least: {count}")
     return inputs, list(last)[-count_held_out(count) :]
-
-
-def _take(images: Sequence[torch.Tensor], limit: int) -> list[torch.Tensor]:
-    return [images[index] for index in spread(len(images), limit)]
 
 
 def _decode_all(

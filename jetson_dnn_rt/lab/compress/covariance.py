@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -11,13 +10,14 @@ import torch
 from torch import fx, nn
 
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
+from jetson_dnn_rt.variants.decomposition import Layer, describe_layer
 from jetson_dnn_rt.variants.progress import Progress, ignore_progress
 
-MAX_PATCH = 2304  # input channels of a group x taps; of larger patches only channels are kept
-MAX_CHANNELS = 4608  # layers of more have no covariance
+MAX_PATCH = 2304  # input channels of a group x taps; for larger patches only channels are covered
+MAX_CHANNELS = 4608  # wider layers get no covariance
 
 _POSITIONS = 256  # patches of one frame and layer: neighbours are much alike
-_PATCH_BYTES = 1 << 30  # of all covariances of patches together
+_PATCH_BYTES = 1 << 30  # all covariances of patches together
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +53,7 @@ def collect(
     Parameters
     ----------
     graph : torch.fx.GraphModule
-        In evaluation mode; a layer that is called several times adds up all its calls.
+        In evaluation mode; the calls of a layer that is called several times are added up.
     layers : sequence of str
         Paths of `nn.Conv2d` and `nn.Linear` modules.
     inputs : iterable of Tensor [1, 3, H, W]
@@ -73,76 +73,61 @@ def collect(
     done = 0
     try:
         with torch.inference_mode():
-            for image in inputs:
+            for done, image in enumerate(inputs, start=1):
                 graph(image)
-                done += 1
                 progress("covariance", done, total)
     except RuntimeError as error:  # torch has no class of its own for shapes that do not fit
         raise ModelError(f"the graph cannot be run on a frame: {error}") from error
     finally:
         for handle in handles:
             handle.remove()
-    if done == 0:
+    if not done:
         raise ConfigurationError("covariances need at least one frame")
     return {name: collected.finish() for name, collected in sums.items() if collected.samples}
 
 
 def _create_sums(graph: fx.GraphModule, layers: Sequence[str]) -> dict[str, _Sums]:
-    """Keep whole patches of the smallest layers, as far as the memory goes."""
-    found: dict[str, nn.Conv2d | nn.Linear] = {}
+    """Keep whole patches of the smallest layers, as far as memory allows."""
+    found: list[tuple[int, str, Layer]] = []
     for name in layers:
         try:
-            layer = graph.get_submodule(name)
-        except AttributeError as error:
-            raise ModelError(f"the graph has no layer {name!r}") from error
-        if not isinstance(layer, (nn.Conv2d, nn.Linear)):
-            raise ModelError(f"{name!r} is a {type(layer).__name__}, not a Conv2d or Linear")
-        found[name] = layer
+            layer = describe_layer(graph.get_submodule(name), "svd")
+        except (AttributeError, TypeError) as error:
+            raise ModelError(f"the graph has no layer {name!r} to look at: {error}") from error
+        found.append((8 * layer.groups * (layer.inputs * layer.taps) ** 2, name, layer))
     room = _PATCH_BYTES
     sums: dict[str, _Sums] = {}
-    for name, layer in sorted(found.items(), key=lambda item: _patch_bytes(item[1])):
-        _, channels, taps = _describe(layer)
-        if channels > MAX_CHANNELS:
-            continue
-        whole = channels * taps <= MAX_PATCH and _patch_bytes(layer) <= room
-        if whole:
-            room -= _patch_bytes(layer)
-        sums[name] = _Sums(layer, whole, seed=len(sums))
+    for size, name, layer in sorted(found, key=lambda item: item[0]):
+        if layer.inputs <= MAX_CHANNELS:
+            whole = layer.inputs * layer.taps <= MAX_PATCH and size <= room
+            room -= size if whole else 0
+            sums[name] = _Sums(layer, whole, seed=len(sums))
     return sums
-
-
-def _describe(layer: nn.Conv2d | nn.Linear) -> tuple[int, int, int]:
-    """Groups, input channels of a group, taps."""
-    if isinstance(layer, nn.Linear):
-        return 1, layer.in_features, 1
-    return layer.groups, layer.in_channels // layer.groups, math.prod(layer.kernel_size)
-
-
-def _patch_bytes(layer: nn.Conv2d | nn.Linear) -> int:
-    groups, channels, taps = _describe(layer)
-    return 8 * groups * (channels * taps) ** 2
 
 
 class _Sums:
     """First and second moments of one layer's inputs, added up in float64."""
 
-    def __init__(self, layer: nn.Conv2d | nn.Linear, whole: bool, seed: int) -> None:
-        groups, channels, taps = _describe(layer)
+    def __init__(self, layer: Layer, whole: bool, seed: int) -> None:
         self._layer, self._whole = layer, whole
-        self._groups, self._channels = groups, channels
-        size = channels * taps if whole else channels
-        self._first = torch.zeros(groups, size, dtype=torch.float64)
-        self._second = torch.zeros(groups, size, size, dtype=torch.float64)
+        size = layer.inputs * layer.taps if whole else layer.inputs
+        self._first = torch.zeros(layer.groups, size, dtype=torch.float64)
+        self._second = torch.zeros(layer.groups, size, size, dtype=torch.float64)
         self._generator = torch.Generator().manual_seed(seed)
         self.samples = 0
 
     def hook(self, module: nn.Module, args: Any) -> None:
         """Take samples of an input, before the layer runs."""
-        if isinstance(self._layer, nn.Linear):
-            rows = args[0].detach().reshape(-1, self._channels).float().cpu()
-            self._add(rows[self._choose(len(rows))].unsqueeze(0))
+        value = args[0].detach()
+        if isinstance(module, nn.Conv2d):
+            samples = self._take_patches(module, value)
         else:
-            self._add(self._take_patches(self._layer, args[0].detach()))
+            rows = value.reshape(-1, self._layer.inputs).float().cpu()
+            samples = rows[self._choose(len(rows))].unsqueeze(0)
+        # One frame's product is short enough for float32; their sum is not.
+        self._first += samples.sum(1, dtype=torch.float64)
+        self._second += samples.mT @ samples
+        self.samples += samples.shape[1]
 
     def _choose(self, count: int) -> torch.Tensor:
         """Random positions; all of them if they are few."""
@@ -169,14 +154,8 @@ class _Sums:
             index = (across.reshape(-1, 1) + corner).to(image.device)  # [taps, samples]
             samples = flat[:, :, index.reshape(-1)].reshape(batch, channels, *index.shape)
         # [B, G*I, (K,) N] -> [G, B*N, I*K]
-        samples = samples.reshape(batch, self._groups, -1, samples.shape[-1])
+        samples = samples.reshape(batch, self._layer.groups, -1, samples.shape[-1])
         return samples.permute(1, 0, 3, 2).flatten(1, 2).float().cpu()
-
-    def _add(self, samples: torch.Tensor) -> None:
-        # One frame's product is short enough for float32; their sum is not.
-        self._first += samples.sum(1, dtype=torch.float64)
-        self._second += samples.mT @ samples
-        self.samples += samples.shape[1]
 
     def finish(self) -> Covariance:
         """Mean and covariance of the samples."""

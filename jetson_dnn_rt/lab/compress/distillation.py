@@ -1,15 +1,16 @@
-"""What a decomposed network learns from the full one: values to match, on varied pictures.
+"""Distillation of the full network into a decomposed one: values to match, on varied pictures.
 
 No labels are needed: the full network's values are the target for any picture.
 
 Hinton et al., "Distilling the Knowledge in a Neural Network", 2015; Romero et al., "FitNets",
-2015, for the values in between.
+2015, for the intermediate values.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -20,7 +21,7 @@ from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.models.graph.tracing import output_names
 from jetson_dnn_rt.variants.measuring.sample_frames import spread
 
-_MOST_BETWEEN = 8  # values in between cost time, and a few guide the layers as well as all
+_MOST_BETWEEN = 8  # intermediate values cost time, and a few guide the layers as well as all
 _SURE = 0.05  # least confidence of a box that counts
 # A box that is shifted by a third of its side has an IoU of 1/2 with its old place: error 1.
 _HALF_IOU_SHIFT = 1.0 / 3.0
@@ -28,14 +29,14 @@ _LARGEST_LOG = 8.0
 
 Tensors = Sequence[torch.Tensor]
 View = Callable[[Tensors], tuple[torch.Tensor, torch.Tensor]]
-"""From a network's outputs to corners [B, N, 4] in any unit and confidences [B, N]."""
+"""Converts a network's outputs to corners [B, N, 4] in any unit and confidences [B, N]."""
 
 _LAYERS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose2d, nn.Linear)
 
 
 @dataclass(frozen=True)
 class Targets:
-    """Values that both graphs have, by the names of their nodes."""
+    """Values that both graphs compute, by the names of their nodes."""
 
     # What the graph returns, and the last layers before it: logits and offsets, whatever follows
     # them (suppression, a sigmoid that saturates).
@@ -51,22 +52,25 @@ class Targets:
 def find_targets(
     full: fx.GraphModule, reduced: fx.GraphModule, images: Sequence[torch.Tensor]
 ) -> Targets:
-    """Find the values that can be matched, on two images or more, to tell fixed shapes.
+    """Find the values that can be matched, on two or more images to detect variable shapes.
 
     A value counts if both graphs, of which `reduced` is the smaller, have a node of its name and
     return floating-point tensors of one shape for every image: a list of boxes after suppression
     does not.
     """
-    layers = [node for node in full.graph.nodes if _is_layer(full, node)]
+    layers = [
+        node
+        for node in full.graph.nodes
+        if node.op == "call_module" and isinstance(full.get_submodule(str(node.target)), _LAYERS)
+    ]
     leads_on = _leads_to(layers)
     returned = output_names(full)
     last = [node.name for node in layers if node not in leads_on]
     final = [*returned, *(name for name in last if name not in returned)]
     others = [node.name for node in layers if node.name not in final]
     between = [others[i] for i in spread(len(others), _MOST_BETWEEN)]
-    there = {node.name for node in reduced.graph.nodes}
+    there = {node.name for node in reduced.graph.nodes if node.op != "placeholder"}
     names = [name for name in [*final, *between] if name in there]
-    names = [name for name in names if _is_tensor(full, name)]
     usable = _find_usable(full, reduced, names, images)
     targets = Targets(
         tuple(name for name in final if name in usable),
@@ -95,7 +99,7 @@ def expose(graph: fx.GraphModule, names: Sequence[str]) -> fx.GraphModule:
 
 
 def can_batch(graph: fx.GraphModule, images: Sequence[torch.Tensor]) -> bool:
-    """Whether a graph takes several images at once; many are exported for one."""
+    """Whether a graph takes several images at once; many are exported for a single image."""
     with torch.no_grad():
         try:
             together = graph(torch.cat(list(images)))
@@ -152,10 +156,6 @@ def vary(images: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
     return torch.minimum(torch.maximum(varied, low), high)
 
 
-def _is_layer(graph: fx.GraphModule, node: fx.Node) -> bool:
-    return node.op == "call_module" and isinstance(graph.get_submodule(str(node.target)), _LAYERS)
-
-
 def _leads_to(layers: Sequence[fx.Node]) -> set[fx.Node]:
     """All nodes that lead to one of the layers."""
     before: set[fx.Node] = set()
@@ -166,10 +166,6 @@ def _leads_to(layers: Sequence[fx.Node]) -> set[fx.Node]:
                 before.add(node)
                 waiting.append(node)
     return before
-
-
-def _is_tensor(graph: fx.GraphModule, name: str) -> bool:
-    return any(node.name == name and node.op != "placeholder" for node in graph.graph.nodes)
 
 
 def _find_usable(
@@ -193,46 +189,37 @@ def _find_usable(
     return usable
 
 
-def find_view(head: str) -> View | None:
-    """The view of the boxes of a head of `models.heads.registry`; None without one.
-
-    Heads that return the boxes after suppression have none: their rows do not correspond.
-    """
-    return _VIEWS.get(head)
-
-
 def measure_boxes(found: Tensors, expected: Tensors, view: View) -> torch.Tensor:
     """Squared error of the corners relative to the boxes' sides, weighted by confidence.
 
-    0 if the teacher is sure of no box. Squared errors over all cells hardly see this: most cells
-    are background, where any box will do, and a small box needs more pixels of precision than a
-    large one. Measured on the built-in detector after 600 steps of recovery at half of the
-    multiply-accumulates: 1.2 points of mAP are lost without it, 0.9 of them come back with the
+    0 if the teacher is confident of no box. Squared errors over all cells hardly reflect it: most
+    cells are background, where any box will do, and a small box needs more pixels of precision
+    than a large one. Measured on the built-in detector after 600 steps of recovery at half of the
+    multiply-accumulates: 1.2 points of mAP are lost without it, of which 0.9 are regained with the
     teacher's boxes and none with its scores; with it 0.8 are lost.
     """
     corners, _ = view(found)
     true, confidence = view(expected)
     weights = torch.where(confidence >= _SURE, confidence, torch.zeros_like(confidence))
     sides = true[..., 2:] - true[..., :2]
-    # Far smaller than the largest box is no box that a network means.
+    # A box far smaller than the largest one is not a real detection.
     sides = sides.clamp(min=max(1e-6, 1e-3 * float(sides.abs().max()))).repeat(1, 1, 2)
     errors = ((corners - true) / (_HALF_IOU_SHIFT * sides)).square().mean(-1)
     return (weights * errors).sum() / weights.sum().clamp(min=_SURE)
+
+
+def _to_corners(centres: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
+    return torch.cat((centres - 0.5 * sizes, centres + 0.5 * sizes), -1)
 
 
 def _view_corners(values: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
     return values[0].float(), values[1].float().amax(-1)
 
 
-def _view_rows(values: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
+def _view_rows(values: Tensors, *, raw: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+    """Rows of boxes; raw ones are in cells, relative to the cell, and logarithms of sizes."""
     rows = values[0].float()
-    return _to_corners(rows[..., :2], rows[..., 2:4]), rows[..., 4] * rows[..., 5:].amax(-1)
-
-
-def _view_raw_rows(values: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
-    """Boxes in cells, relative to the cell."""
-    rows = values[0].float()
-    sizes = rows[..., 2:4].clamp(max=_LARGEST_LOG).exp()
+    sizes = rows[..., 2:4].clamp(max=_LARGEST_LOG).exp() if raw else rows[..., 2:4]
     return _to_corners(rows[..., :2], sizes), rows[..., 4] * rows[..., 5:].amax(-1)
 
 
@@ -241,14 +228,12 @@ def _view_columns(values: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
     return _to_corners(rows[..., :2], rows[..., 2:4]), rows[..., 4:].amax(-1)
 
 
-def _to_corners(centres: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
-    return torch.cat((centres - 0.5 * sizes, centres + 0.5 * sizes), -1)
-
-
-_VIEWS: dict[str, View] = {
+VIEWS: dict[str, View] = {
     "boxes_scores": _view_corners,
-    "yolox": _view_raw_rows,
+    "yolox": partial(_view_rows, raw=True),
     "yolox_decoded": _view_rows,
     "yolov5": _view_rows,
     "yolov8": _view_columns,
 }
+"""Readers by head of `models.heads.registry`. Heads that return boxes after suppression have none:
+their rows do not correspond."""

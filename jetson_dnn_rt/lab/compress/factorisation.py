@@ -1,4 +1,4 @@
-"""One layer of a network: cost and error of all its ranks, and the layers that replace it."""
+"""Factorisation of one layer: cost and error of all its ranks, and the layers that replace it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from jetson_dnn_rt.lab.compress import ranks as rank_rules
 from jetson_dnn_rt.lab.compress.budget import Options
 from jetson_dnn_rt.lab.compress.covariance import Covariance
 from jetson_dnn_rt.lab.compress.low_rank import (
-    Analysis,
     MatrixAnalysis,
     OutputTuckerAnalysis,
     TuckerAnalysis,
@@ -33,7 +32,7 @@ def count_macs(
 ) -> npt.NDArray[np.int64]:
     """Count the multiply-accumulates of a decomposed layer with ranks R3 and R4 per group.
 
-    A rank that equals its channels means that there is no 1x1 convolution on that side.
+    A rank equal to its number of channels means that there is no 1x1 convolution on that side.
     """
     inner, outer = np.asarray(inner, np.int64), np.asarray(outer, np.int64)
     first = np.where(inner < layer.inputs, layer.inputs * inner, 0) * cost.positions_in
@@ -45,13 +44,13 @@ def count_macs(
 class LayerAnalysis:
     """Spectra of one layer, from which the error of every choice of ranks follows.
 
-    `layer` has no reason against it; with a covariance of the inputs errors are those of the
-    output.
+    `layer` must be one that can be decomposed; with a covariance of the inputs the errors are
+    those of the output.
     """
 
     def __init__(
         self,
-        module: nn.Conv2d | nn.Linear,
+        module: nn.Module,
         layer: Layer,
         cost: LayerCost,
         method: str,
@@ -59,14 +58,18 @@ class LayerAnalysis:
     ) -> None:
         self.layer = layer
         self.cost = cost
+        assert isinstance(module, (nn.Conv2d, nn.Linear))
         self._module = module
         self._covariance = covariance
         self._matrix: MatrixAnalysis | None = None
-        self._tensor: Analysis | None = None
-        if method == "tucker" and layer.kind == "conv":
-            self._tensor = self._analyse_tensor()
-        else:
+        self._tensor: TuckerAnalysis | OutputTuckerAnalysis | None = None
+        if not (method == "tucker" and layer.kind == "conv"):
             self._matrix = self._analyse_matrix()
+        elif covariance is not None and covariance.kind == "patch":
+            shrunk = covariance.regularise(_SHRINKAGE)
+            self._tensor = OutputTuckerAnalysis(self._weight(), shrunk)
+        else:
+            self._tensor = TuckerAnalysis(self._weight(), self._root())
 
     @property
     def metric(self) -> str:
@@ -84,11 +87,6 @@ class LayerAnalysis:
             return None
         values, vectors = decompose_symmetric(self._covariance.regularise(_SHRINKAGE))
         return vectors * values.sqrt().unsqueeze(-2) @ vectors.mT
-
-    def _analyse_tensor(self) -> Analysis:
-        if self._covariance is not None and self._covariance.kind == "patch":
-            return OutputTuckerAnalysis(self._weight(), self._covariance.regularise(_SHRINKAGE))
-        return TuckerAnalysis(self._weight(), self._root())
 
     def _analyse_matrix(self) -> MatrixAnalysis:
         return MatrixAnalysis(self._weight().flatten(2), self._root())
@@ -114,12 +112,12 @@ class LayerAnalysis:
         ranks = rank_rules.list_candidates(min(layer.outputs, layer.inputs * layer.taps))
         if layer.outputs <= layer.inputs * layer.taps:
             ranks = ranks[:-1]  # at full rank it is the layer itself and one more
-        single = layer.kind == "linear"
-        return self._join(
-            count_macs(layer, self.cost, np.full_like(ranks, layer.inputs), ranks),
-            self._matrix.errors(ranks),
-            [(int(r),) if single else (layer.inputs, int(r)) for r in ranks],
-        )
+        costs = count_macs(layer, self.cost, np.full_like(ranks, layer.inputs), ranks)
+        return self._join(costs, self._matrix.errors(ranks), [self._pair(int(r)) for r in ranks])
+
+    def _pair(self, rank: int) -> Ranks:
+        """The ranks of a layer as the product of two."""
+        return (rank,) if self.layer.kind == "linear" else (self.layer.inputs, rank)
 
     def _join(
         self, costs: npt.NDArray[np.int64], errors: npt.NDArray[np.float64], ranks: list[Ranks]
@@ -136,13 +134,11 @@ class LayerAnalysis:
         """Ranks by a rule other than a budget; ``()`` if that is not smaller."""
         if spec.rule == "ratio":
             return self.apply_ratio(spec.value)
-        layer = self.layer
         if self._tensor is not None:
             inner = self._apply_rule(spec, self._tensor.squares3, 3)
             return self._check((inner, self._apply_rule(spec, self._tensor.squares4, 4)))
         assert self._matrix is not None
-        rank = self._apply_rule(spec, self._matrix.squares, 4)
-        return self._check((rank,) if layer.kind == "linear" else (layer.inputs, rank))
+        return self._check(self._pair(self._apply_rule(spec, self._matrix.squares, 4)))
 
     def apply_ratio(self, ratio: float, multiple: int = rank_rules.MULTIPLE) -> Ranks:
         """Ranks that are a share of the full ones; ``()`` if that is not smaller."""
@@ -152,10 +148,8 @@ class LayerAnalysis:
 
         layer = self.layer
         if self._tensor is not None:
-            modes = (layer.inputs, layer.outputs)
-            return self._check(tuple(choose(mode) for mode in modes))
-        rank = choose(min(layer.outputs, layer.inputs * layer.taps))
-        return self._check((rank,) if layer.kind == "linear" else (layer.inputs, rank))
+            return self._check((choose(layer.inputs), choose(layer.outputs)))
+        return self._check(self._pair(choose(min(layer.outputs, layer.inputs * layer.taps))))
 
     def _check(self, ranks: Ranks) -> Ranks:
         return ranks if self.macs(ranks) < self.cost.macs else ()

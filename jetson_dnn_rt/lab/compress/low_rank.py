@@ -1,4 +1,4 @@
-"""Low-rank approximations of a layer's weights, best for its weights or for its output.
+"""Low-rank approximations of a layer's weights, optimal for its weights or for its output.
 
 Weights are ``[G, O, I, K]`` here: groups, output channels and input channels of a group, taps of
 the kernel. Tucker-2 of a convolution ``[Co, Ci, kh, kw]`` is 1x1, kh x kw, 1x1 with fewer channels
@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -45,7 +44,7 @@ def decompose_symmetric(gram: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]
 
 
 class MatrixAnalysis:
-    """The error of every rank for a layer that is a matrix per group.
+    """Error of every rank for a layer that is a matrix per group.
 
     Without a covariance the error is ``||W - W~||^2 / ||W||^2``. With the covariance S of the
     inputs it is ``||(W - W~) S^(1/2)||^2 / ||W S^(1/2)||^2``, the error of the output; its
@@ -104,19 +103,6 @@ class TuckerFactors:
         return torch.einsum("gop,gprk,gri->goik", self.outer, self.core, self.inner)
 
 
-class Analysis(Protocol):
-    """The error of every pair of ranks for a convolution."""
-
-    squares3: Errors  # energies of the input channels' mode, largest first, [G, I]
-    squares4: Errors  # energies of the output channels' mode, largest first, [G, O]
-
-    def errors(self, ranks3: Ranks, ranks4: Ranks) -> Errors:
-        """Squared relative error of each pair before refinement, [len(ranks3), len(ranks4)]."""
-
-    def factors(self, rank3: int, rank4: int, *, refine: bool = True) -> TuckerFactors:
-        """The factors of one pair."""
-
-
 @dataclass(frozen=True, eq=False)
 class _Start:
     """Complete bases of both modes, and the energy of each leading part of the core."""
@@ -150,6 +136,7 @@ class TuckerAnalysis:
         self._seen = seen
         energy3, basis3 = decompose_symmetric(torch.einsum("goik,gojk->gij", seen, seen))
         energy4, basis4 = decompose_symmetric(torch.einsum("goik,gpik->gop", seen, seen))
+        # Energies of the modes of input [G, I] and output channels [G, O], largest first.
         self.squares3: Errors = energy3.numpy()
         self.squares4: Errors = energy4.numpy()
         self._total = max(float(energy3.sum()), 1e-300)

@@ -1,4 +1,4 @@
-"""Ranks by rule: a ratio, the energy to keep, or what empirical Bayes finds.
+"""Ranks by rule: a ratio, the energy to keep, or the estimate of empirical Bayes.
 
 `estimate_rank`: Nakajima, Sugiyama, Babacan and Tomioka, "Global Analytic Solution of
 Fully-observed Variational Bayesian Matrix Factorization", JMLR 14 (2013). With the noise variance
@@ -26,7 +26,7 @@ Vector = npt.NDArray[np.float64]
 def list_candidates(channels: int) -> Ranks:
     """Ranks worth trying for a mode: multiples of 8 below its channels >= 1, and the channels.
 
-    Of more than 512 channels only every second multiple is tried, and so on.
+    Above 512 channels only every second multiple is tried, and so on.
     """
     step = MULTIPLE * math.ceil(channels / (MULTIPLE * _MOST_CANDIDATES))
     below = np.arange(step, channels, step, dtype=np.int64)
@@ -36,17 +36,17 @@ def list_candidates(channels: int) -> Ranks:
 
 
 def round_rank(rank: float, channels: int, multiple: int = MULTIPLE) -> int:
-    """The nearest multiple to a rank, at least one of them and at most the channels."""
+    """Round a rank to the nearest multiple, at least one of it and at most the channels."""
     return min(channels, max(multiple, multiple * round(rank / multiple)))
 
 
 def choose_by_ratio(ratio: float, channels: int, multiple: int = MULTIPLE) -> int:
-    """A share of the channels."""
+    """Choose a share of the channels."""
     return round_rank(ratio * channels, channels, multiple)
 
 
 def choose_by_energy(share: float, squares: npt.NDArray[np.float64]) -> int:
-    """The smallest multiple of 8 that keeps a share in (0, 1] of the energies [G, N]."""
+    """Choose the smallest multiple of 8 that keeps a share in (0, 1] of the energies [G, N]."""
     energies = np.cumsum(squares.sum(0))
     if energies[-1] <= 0.0:
         return min(MULTIPLE, len(energies))
@@ -115,8 +115,7 @@ def _estimate_variance(squares: Vector, columns: int, alpha: float, threshold: f
     most = min(math.ceil(rows / (1.0 + alpha)) - 1, rows - 1)
     upper = float(squares.sum()) / (rows * columns)
     lower = max(
-        float(squares[most]) / (columns * threshold),
-        float(squares[most:].mean()) / columns,
+        float(squares[most]) / (columns * threshold), float(squares[most:].mean()) / columns
     )
     lower = min(max(lower, upper * 1e-24), upper)
     if lower == upper:

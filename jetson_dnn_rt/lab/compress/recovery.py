@@ -1,10 +1,10 @@
 """Recovery without labels: a decomposed network learns from the full one, from frames alone.
 
 The loss is the mean squared error of each value relative to the value's own spread: of the
-network's results, and at first with less weight of its layers' outputs (see `distillation`); of a
-detector also the error of the boxes that the full one is sure of. Random choices depend on the
-seed and the number of the step alone, so a run that was stopped and continues from its checkpoint
-ends with the same bits as one that was not.
+network's results and, at first and with less weight, of its layers' outputs (see `distillation`);
+for a detector also the error of the boxes that the full one is confident of. Random choices depend
+on the seed and the number of the step alone, so a run that continues from its checkpoint is
+bit-identical to an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from torch import fx
 from jetson_dnn_rt.backends.torch import supports_bf16
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
 from jetson_dnn_rt.lab.compress.distillation import (
+    VIEWS,
     Targets,
     can_batch,
     expose,
     find_targets,
-    find_view,
     measure_boxes,
     measure_spreads,
     vary,
@@ -48,6 +48,7 @@ _PHASE = "recovery"
 _PROBES = 2
 _SPREAD_FRAMES = 16
 _FINGERPRINT = "fingerprint"
+_FIGURES = ("done", "best_step", "loss_before", "best_loss")
 
 State = dict[str, torch.Tensor]
 Values = tuple[torch.Tensor, ...]
@@ -55,7 +56,7 @@ Values = tuple[torch.Tensor, ...]
 
 @dataclass(frozen=True)
 class RecoverySettings:
-    """How the decomposed network learns."""
+    """Settings of the training of a decomposed network."""
 
     learning_rate: float = 1e-3  # of AdamW: rises over the first twentieth, falls as a cosine
     weight_decay: float = 1e-4  # of AdamW
@@ -76,7 +77,7 @@ class RecoveryReport:
 
     steps: int
     resumed_from: int  # step of the checkpoint; 0 without one
-    best_step: int  # whose weights were kept; 0 = those before
+    best_step: int  # whose weights were kept; 0 = the initial ones
     loss_before: float  # on the held-out frames
     loss_after: float
     frames: int  # learnt from
@@ -96,7 +97,7 @@ def recover(
     progress: Progress = ignore_progress,
     settings: RecoverySettings | None = None,
 ) -> RecoveryReport:
-    """Train a decomposed network to do what the full one does.
+    """Train a decomposed network to match the full one.
 
     Parameters
     ----------
@@ -106,14 +107,14 @@ def recover(
         The same graph with layers replaced; changed in place, to the state that was best on the
         held-out frames. That may be the initial state.
     inputs : sequence of ndarray of float32, [1, 3, H, W]
-        Frames as the network takes them, two at least.
+        Frames as the network takes them, at least two.
     head : str, optional
         Layout of the outputs, as in `models.heads.registry`: the boxes of a detector then count
-        where the full network is sure of them.
+        where the full network is confident of them.
     seed : int
         Decides which frames a step sees and how they are varied.
     checkpoint : Path, optional
-        File to continue from if it is of this very run, and to write to.
+        File to write to, and to continue from if it belongs to the same run.
 
     Raises
     ------
@@ -188,7 +189,7 @@ class _Run:
         self._weights, self._guides = self._weigh(targets)
         returned = output_names(full)
         whole = targets.final[: len(returned)] == returned
-        self._view = find_view(head) if whole else None
+        self._view = VIEWS.get(head) if whole else None
         self._returned = len(returned)
         self._optimiser = torch.optim.AdamW(
             self._parameters, settings.learning_rate, weight_decay=settings.weight_decay
@@ -197,18 +198,18 @@ class _Run:
         self._best: State = copy.deepcopy(reduced.state_dict())
 
     def _weigh(self, targets: Targets) -> tuple[list[float], list[float]]:
-        """Weights of the squared errors of final values and those in between, by their spreads."""
+        """Weights of the squared errors of final and intermediate values, by their spreads."""
         with torch.no_grad():
             some = self.learnt[:_SPREAD_FRAMES]
             spreads = measure_spreads(self._teacher(torch.from_numpy(image)) for image in some)
         count = len(targets.final)
         final = [1.0 / (count * spread) for spread in spreads[:count]]
         between = [1.0 / (len(targets.between) * spread) for spread in spreads[count:]]
-        # If no returned value can be compared, those in between must do.
+        # If no returned value can be compared, the intermediate ones must do.
         return (final, between) if final else (between, [])
 
     def _make_fingerprint(self, full: fx.GraphModule) -> str:
-        """Hash of everything that decides the result, which a checkpoint must agree with."""
+        """Hash of everything that determines the result; a checkpoint must match it."""
         digest = hashlib.sha256()
         settings = sorted({**asdict(self.settings), "half": self._half}.items())
         about = (self.steps, self.head, self.seed, settings, torch.__version__)
@@ -224,7 +225,7 @@ class _Run:
         return digest.hexdigest()
 
     def step(self) -> None:
-        """Learn from one batch."""
+        """Train on one batch."""
         settings = self.settings
         rng = np.random.default_rng([self.seed, self.done])
         count = min(settings.batch, len(self.learnt))
@@ -252,19 +253,17 @@ class _Run:
         self.done += 1
 
     def _compare(self, images: torch.Tensor) -> tuple[Values, Values]:
-        """The values of the student, and those of the teacher."""
+        """Values of the student, and those of the teacher."""
         with torch.no_grad():
             expected: Values = self._teacher(images)
         found: Values = self._student(images)
         return found, expected
 
     def _error(self, found: Values, expected: Values, guidance: float = 0.0) -> torch.Tensor:
-        weights = list(self._weights)
-        if guidance:
-            weights += [guidance * weight for weight in self._guides]
+        guides = [guidance * weight for weight in self._guides] if guidance else []
         terms = [
             weight * (one.float() - other.float()).square().mean()
-            for weight, one, other in zip(weights, found, expected)  # noqa: B905 - maybe no guides
+            for weight, one, other in zip([*self._weights, *guides], found, expected, strict=False)
         ]
         if self._view is not None:
             boxes = found[: self._returned], expected[: self._returned]
@@ -284,12 +283,9 @@ class _Run:
             self._best = copy.deepcopy(self._reduced.state_dict())
 
     def state(self) -> dict[str, Any]:
-        """Everything that the rest of the run depends on."""
+        """State of the run: everything that the rest of it depends on."""
         return {
-            "done": self.done,
-            "best_step": self.best_step,
-            "loss_before": self.loss_before,
-            "best_loss": self.best_loss,
+            **{name: getattr(self, name) for name in _FIGURES},
             "weights": self._reduced.state_dict(),
             "best": self._best,
             "optimiser": self._optimiser.state_dict(),
@@ -297,14 +293,14 @@ class _Run:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from a `state`."""
-        self.done, self.best_step = state["done"], state["best_step"]
-        self.loss_before, self.best_loss = state["loss_before"], state["best_loss"]
+        for name in _FIGURES:
+            setattr(self, name, state[name])
         self._reduced.load_state_dict(state["weights"])
         self._best = state["best"]
         self._optimiser.load_state_dict(state["optimiser"])
 
     def finish(self) -> None:
-        """Put the best state in place."""
+        """Load the best state into the network."""
         self._reduced.load_state_dict(self._best)
         for parameter in self._parameters:
             parameter.requires_grad_(False)
@@ -312,7 +308,7 @@ class _Run:
 
 
 def _rate(step: int, steps: int) -> float:
-    """Share of the peak learning rate: a short rise, then a cosine down to nothing."""
+    """Share of the peak learning rate: a short rise, then a cosine down to zero."""
     rise = max(1, steps // 20)
     if step < rise:
         return (step + 1) / rise

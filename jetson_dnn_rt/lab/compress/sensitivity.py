@@ -1,9 +1,9 @@
-"""The cost of an error in one layer for the results of the network.
+"""Sensitivity of a network's results to an error in one layer.
 
 Measured on the built-in detector: the same relative error of a layer's output costs the results
-30 times more before the head than on stride 32. A budget that is spent by the layers' own errors
-alone loses 5.2 points of mAP at half of the multiply-accumulates, one that is spent by their cost
-3.1 (data-aware, without recovery).
+30 times more before the head than on stride 32. A budget spent by the layers' own errors alone
+loses 5.2 points of mAP at half of the multiply-accumulates, one spent by their cost 3.1
+(data-aware, without recovery).
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ def measure_sensitivities(
 ) -> dict[str, float]:
     """Measure the cost of a small error of each layer's output for the results of the network.
 
-    From one layer at a time the weakest directions of its output are removed, those that a
-    decomposition gives up first, and the results are compared on a few `inputs` [1, 3, H, W], two
-    at least. Returns the squared relative error of the results per squared relative error of the
-    layer's output, of layers whose output varies.
+    One layer at a time, the weakest directions of its output are removed, those that a
+    decomposition gives up first, and the results are compared on a few `inputs` [1, 3, H, W], at
+    least two. Returns the squared relative error of the results per squared relative error of the
+    layer's output, for layers whose output varies.
     """
     targets = find_targets(graph, graph, inputs[:2])
     watched = expose(graph, targets.final or targets.names)
@@ -63,11 +63,12 @@ def _relative_error(
     spreads: Sequence[float],
 ) -> float:
     """Squared error relative to the spread, averaged over frames and values."""
-    total = 0.0
-    for some, others in zip(found, expected, strict=True):
-        for one, other, spread in zip(some, others, spreads, strict=True):
-            total += float((one - other).square().mean()) / spread
-    return total / (len(found) * len(spreads))
+    errors = [
+        float((one - other).square().mean()) / spread
+        for some, others in zip(found, expected, strict=True)
+        for one, other, spread in zip(some, others, spreads, strict=True)
+    ]
+    return sum(errors) / len(errors)
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +122,7 @@ class _Moments:
         self._count += len(rows)
 
     def find_weakness(self) -> _Weakness | None:
-        """None for a layer whose output does not vary."""
+        """Find the weakest directions; None for a layer whose output does not vary."""
         if not self._count:
             return None
         mean = self._first / self._count
@@ -132,7 +133,7 @@ class _Moments:
         if not total > _LEAST_ENERGY * float(mean.square().sum()):
             return None
         shares = shares / total
-        # As many as reach the share: fewer of a few frames would be rounding.
+        # As many as reach the share: with few frames a smaller number would be rounding.
         number = 1 + int((shares < _DROPPED).sum())
         share = float(shares[number - 1])
         return _Weakness(self._axis, mean.float(), vectors[:, :number].float(), share)

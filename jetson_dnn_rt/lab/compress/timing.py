@@ -30,7 +30,7 @@ Inputs = Sequence[npt.NDArray[np.float32]]
 _WARM_UP = 3
 _LEAST, _MOST = 15, 200  # runs of each layer
 _BUDGET_NS = 150_000_000  # for the runs of both
-_GAIN = 0.03  # a smaller one is within the difference of medians of two equal layers
+_GAIN = 0.03  # a smaller gain is within the difference of medians of two equal layers
 
 
 def time_in_turn(
@@ -41,7 +41,7 @@ def time_in_turn(
     budget_ns: int,
     progress: Progress = ignore_progress,
 ) -> tuple[list[int], list[int]]:
-    """Times in ns of two runners in turn on the same inputs, after a warm-up.
+    """Time two runners in turn on the same inputs, after a warm-up; in ns.
 
     At least ``runs[0]`` of each, and then until the budget or ``runs[1]`` is reached.
     """
@@ -105,14 +105,12 @@ class LayerPart:
 def keep_faster(backend: str, precision: str = "fp32", *, threads: int = 1) -> KeepIf:
     """Build a ``keep_if`` for `jetson_dnn_rt.lab.compress.decomposition.decompose`.
 
-    It keeps a decomposed layer that is faster than the full one, and else returns both medians.
+    It keeps a decomposed layer that is faster than the full one, and otherwise returns both
+    medians.
     """
 
     def keep_if(
-        name: str,
-        before: torch.nn.Module,
-        after: torch.nn.Module,
-        input_shape: tuple[int, ...],
+        name: str, before: torch.nn.Module, after: torch.nn.Module, input_shape: tuple[int, ...]
     ) -> tuple[bool, str]:
         def make_runner(index: int) -> Runner:
             part = LayerPart.of(name, (before, after)[index], input_shape)

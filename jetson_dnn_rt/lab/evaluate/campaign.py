@@ -1,4 +1,4 @@
-"""Campaign: the chunks of a sequential evaluation counted, compared, written, and then forgotten.
+"""Campaign: the chunks of a sequential evaluation counted, compared, written and released.
 
 Results come in any order and are put in the order of their requests before anything is written, so
 a fleet leaves the same files as one machine. Memory does not grow with the frames, except for 8
@@ -8,7 +8,7 @@ bytes a frame and variant where repetitions are compared.
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,7 +31,7 @@ CHUNK_FRAMES = 250
 """Long enough that ten warm-up frames cost 4 %, short enough that a lost worker costs little."""
 
 NAMED = 20
-"""How many bad messages, failed frames and differing results are named; all are counted."""
+"""Bad messages, failed frames and differing results that are listed; all are counted."""
 
 _MARK_BYTES = 8
 
@@ -49,16 +49,7 @@ def split_stream(
     frames: int = CHUNK_FRAMES,
     warm_up: int = 10,
 ) -> list[ChunkRequest]:
-    """Make the requests that do all messages of a topic, `repeats` times.
-
-    Raises
-    ------
-    ValueError
-        When `frames` or `repeats` is below 1.
-    """
-    for name, value in (("frames", frames), ("repeats", repeats)):
-        if value < 1:
-            raise ValueError(f"{name} must be >= 1: {value}")
+    """Make the requests that cover all messages of a topic, `repeats` times."""
     return [
         ChunkRequest(bag, topic, first, min(frames, count - first), tuple(tasks), warm_up, repeat)
         for repeat in range(repeats)
@@ -87,32 +78,33 @@ def _mark(request: ChunkRequest, digests: dict[int, bytes]) -> bytes:
 
 
 class Campaign:
-    """Takes the results of all requests, in any order, each once.
+    """Results of all requests, added in any order, each once.
 
     Parameters
     ----------
     requests : sequence of ChunkRequest
-        All that will come, repetition by repetition.
+        All requests of the evaluation, repetition by repetition.
     write_rows, write_lines : callable
-        Take `ChunkResult.rows` and `ChunkResult.lines` in the order of the requests.
+        Called with `ChunkResult.rows` and `ChunkResult.lines` in the order of the requests;
+        without them nothing is written.
     """
 
     def __init__(
         self,
         requests: Sequence[ChunkRequest],
-        write_rows: Callable[[bytes], None],
-        write_lines: Callable[[bytes], None],
+        write_rows: Callable[[bytes], object] = lambda rows: None,
+        write_lines: Callable[[bytes], object] = lambda lines: None,
     ) -> None:
         self._order = {_name(request): place for place, request in enumerate(requests)}
         if len(self._order) != len(requests):
-            raise ValueError("requests: the same part of a bag is there twice")
+            raise ValueError("requests: the same part of a bag is requested twice")
         self._repeats = 1 + max((request.repeat for request in requests), default=0)
         self._write_rows, self._write_lines = write_rows, write_lines
         self._waiting: dict[int, ChunkResult] = {}
         self._next = 0
         self._folded: dict[tuple[int, Stream, Key], Any] = {}
         """SHA-256 of all results of a repetition so far, in the order of the frames."""
-        self._marks: dict[tuple[Stream, Key], bytearray] = {}
+        self._marks: defaultdict[tuple[Stream, Key], bytearray] = defaultdict(bytearray)
         """Marks of repetition 0, which the others are compared with."""
         self._compared: Counter[tuple[int, Stream, Key]] = Counter()
         self.variants: dict[Key, VariantChunk] = {}
@@ -120,8 +112,8 @@ class Campaign:
         self.failed: Counter[Key] = Counter()
         self.streams: dict[Stream, StreamCount] = {}
         """By bag and topic, of repetition 0."""
-        self.differing: dict[Key, list[tuple[str, int]]] = {}
-        """The first `NAMED` bags and places whose result another repetition did not repeat."""
+        self.differing: defaultdict[Key, list[tuple[str, int]]] = defaultdict(list)
+        """The first `NAMED` bags and places whose result differed in another repetition."""
         self.differences: Counter[Key] = Counter()
         self.lost = 0
         """Messages of all repetitions that are neither frames nor bad."""
@@ -139,30 +131,30 @@ class Campaign:
         return self._next == len(self._order)
 
     def add(self, result: ChunkResult) -> None:
-        """Take a result; one that comes before its turn waits.
+        """Add a result; one that comes before its turn waits.
 
         Raises
         ------
         ValueError
-            When it was not requested, or is there already.
+            When it was not requested, or was added before.
         """
         place = self._order.get(_name(result.request), -1)
         if place < 0:
             raise ValueError(f"{_name(result.request)} was not requested")
         if place < self._next or place in self._waiting:
-            raise ValueError(f"{_name(result.request)} is there already")
+            raise ValueError(f"{_name(result.request)} was already added")
         self._waiting[place] = result
         while self._next in self._waiting:
             self._count(self._waiting.pop(self._next))
             self._next += 1
 
     def digest(self, stream: Stream, key: Key, repeat: int = 0) -> str:
-        """Digest all results of a variant on a stream, as `chunk.digest_results`."""
+        """Digest all results of a variant on a stream, as `chunk.digest_results` does."""
         return str(self._folded[repeat, stream, key].hexdigest())
 
     @property
     def identical(self) -> bool | None:
-        """Whether all repetitions found the same, to the bit; None with one only."""
+        """Whether all repetitions gave bit-identical results; None with only one."""
         if self._repeats == 1:
             return None
         return not self.differences.total() and all(
@@ -200,21 +192,18 @@ class Campaign:
         whole = self._folded.setdefault((request.repeat, stream, key), hashlib.sha256())
         for index in sorted(digests):
             whole.update(index.to_bytes(8, "little") + digests[index])
-        if request.repeat > 0:
-            self._compare(request, stream, key, digests)
-        elif self._repeats > 1:
-            self._marks.setdefault((stream, key), bytearray()).extend(_mark(request, digests))
-
-    def _compare(
-        self, request: ChunkRequest, stream: Stream, key: Key, digests: dict[int, bytes]
-    ) -> None:
-        begin = self._compared[request.repeat, stream, key]
+        if self._repeats == 1:
+            return
         now = _mark(request, digests)
+        if request.repeat == 0:
+            self._marks[stream, key].extend(now)
+            return
+        begin = self._compared[request.repeat, stream, key]
         first = self._marks[stream, key][begin : begin + len(now)]
         self._compared[request.repeat, stream, key] += len(now)
         if now == first:
             return
-        named = self.differing.setdefault(key, [])
+        named = self.differing[key]
         for offset in range(0, len(now), _MARK_BYTES):
             if now[offset : offset + _MARK_BYTES] != first[offset : offset + _MARK_BYTES]:
                 self.differences[key] += 1
@@ -228,17 +217,15 @@ def _name(request: ChunkRequest) -> tuple[str, str, int, int, int]:
 
 def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
     """Compare descriptions of machines without what changes from chunk to chunk."""
-    passing = ("load_average_1min", "date", "command")
-    return {k: v for k, v in one.items() if k not in passing} == {
-        k: v for k, v in other.items() if k not in passing
-    }
+    passing = dict.fromkeys(("load_average_1min", "date", "command"))
+    return {**one, **passing} == {**other, **passing}
 
 
 class TraceParts:
     """A job trace of packed chunks: a folder of parts, readable after a crash while it is written.
 
-    What an earlier evaluation left in the folder is removed. A part is closed and the next one
-    begun at `part_bytes`, by default those of `room`.
+    Files that an earlier evaluation left in the folder are removed. A part is closed and the next
+    one begun at `part_bytes`, by default that of `room`.
 
     Raises
     ------
@@ -274,7 +261,7 @@ class TraceParts:
         Raises
         ------
         OSError
-            When the disk cannot take them.
+            When the disk is full or cannot be written.
         """
         with self._pa.ipc.open_stream(self._pa.BufferReader(rows)) as stream:
             for batch in stream:

@@ -1,25 +1,27 @@
-"""A part of a bag, run frame by frame: every variant of every task on each, nothing waits.
+"""Chunk: part of a bag, run frame by frame with every variant of every task; nothing waits.
 
 Requests and results can be pickled. A chunk depends on nothing outside its request: its first
-frames warm the variants up before all of its frames are run, so chunks can be done in any order,
-on any worker, and again, with the same results: bit for bit the same detections, and times of the
-machine that it ran on.
+frames warm the variants up before all of its frames are run, so chunks can be run in any order,
+on any worker and repeatedly, with the same results: bit for bit the same detections, and times of
+the machine that they ran on.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import hashlib
 import heapq
 import io
 import json
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -46,17 +48,20 @@ from jetson_dnn_rt.traces.schema import (
 )
 
 TAIL_SAMPLES = 256
-"""Longest times that a chunk returns for each variant, to look at the tail."""
+"""Number of longest times that a chunk returns for each variant, for the tail."""
 
 Key = tuple[str, str]
 """Task and variant."""
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 @dataclass(frozen=True)
 class ChunkRequest:
     """Messages ``first`` to ``first + count - 1`` of a topic of a bag, for some tasks.
 
-    The bag's path is that which the worker sees. `warm_up` frames, the first of the chunk, are run
+    The bag's path is as the worker sees it. `warm_up` frames, the first of the chunk, are run
     beforehand and marked. Repetitions count from 0.
     """
 
@@ -76,16 +81,16 @@ class VariantChunk:
     execution: Histogram = field(default_factory=Histogram)
     stages: dict[str, Histogram] = field(default_factory=dict)
     largest: list[tuple[int, int]] = field(default_factory=list)
-    """The `TAIL_SAMPLES` longest executions in ns and the places of their frames, falling."""
+    """The `TAIL_SAMPLES` longest executions in ns and the places of their frames, descending."""
     digests: dict[int, bytes] = field(default_factory=dict)
     """SHA-256 of the result of each frame, by its place."""
     failed: dict[int, str] = field(default_factory=dict)
-    """Frames on which it failed, and why."""
+    """Frames on which the variant failed, and why."""
 
 
 @dataclass(eq=False)
 class ChunkResult:
-    """Result of a chunk: ``frames + len(bad)`` messages could be read, `request.count` at best."""
+    """Result of a chunk: ``frames + len(bad)`` messages could be read, at most `request.count`."""
 
     request: ChunkRequest
     frames: int
@@ -96,8 +101,8 @@ class ChunkResult:
     machine: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     lines: bytes = b""
-    """Results of each frame and variant as lines of JSON; of repetition 0 only, the others find
-    the same or differ in their digests."""
+    """Results of each frame and variant as lines of JSON; of repetition 0 only, since differences
+    in the others show in their digests."""
 
 
 def merge_variants(parts: Sequence[VariantChunk]) -> VariantChunk:
@@ -138,8 +143,8 @@ def run_frame(
 ) -> tuple[JobRecord, Result | None]:
     """Run the stages of one variant on one frame.
 
-    The job is released when its first stage begins; it is late where it took longer than the
-    deadline by itself. There is no result where a stage failed; the record's reason says why.
+    The job is released when its first stage begins; it is late if it took longer than the
+    deadline by itself. There is no result if a stage failed; the record has the reason.
     """
     work = Work(frame)
     starts_ns: list[int] = []
@@ -182,85 +187,74 @@ def run_frame(
 # -- Tasks and bag, which stay open between chunks -----------------------------------------------
 
 
-@dataclass(eq=False)
-class _Kept:
-    names: tuple[str, str]
-    specs: tuple[TaskSpec, ...]
-    bag: ImageBag
-    tasks: list[OpenTask] = field(default_factory=list)
+class _Kept(Generic[K, V]):
+    """Cache of the last object opened, which stays open until another one is requested."""
 
-    def close_tasks(self) -> None:
-        for task in self.tasks:
-            task.close()
-        self.tasks, self.specs = [], ()
+    def __init__(self, open_one: Callable[[K], AbstractContextManager[V]]) -> None:
+        self._open = open_one
+        self._stack = contextlib.ExitStack()
+        self._value: tuple[K, V] | None = None
+
+    def get(self, key: K) -> V:
+        if self._value is None or self._value[0] != key:
+            self.close()
+            self._value = key, self._stack.enter_context(self._open(key))
+        return self._value[1]
+
+    def close(self) -> None:
+        self._value = None
+        self._stack.close()
+
+
+@contextlib.contextmanager
+def _open_tasks(specs: tuple[TaskSpec, ...]) -> Iterator[list[OpenTask]]:
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(OpenTask(spec)) for spec in specs]
 
 
 _lock = threading.Lock()
-_kept: _Kept | None = None
+_bag = _Kept[tuple[str, str], ImageBag](lambda names: open_image_bag(Path(names[0]), names[1]))
+_tasks = _Kept[tuple[TaskSpec, ...], list[OpenTask]](_open_tasks)
+
+
+@functools.cache
+def _prepare_process() -> None:
+    """Set up the process before torch or OpenVINO allocate; what is refused only costs time."""
+    Realtime(RealtimeConfig()).apply_to_process()
 
 
 def run_chunk(request: ChunkRequest) -> ChunkResult:
     """Run all variants of all tasks on the frames of a part of a bag.
 
-    One at a time in a process, whatever its threads: two at once would measure each other. The
-    tasks and the bag stay open for the next chunk of the same ones; `release` closes them. Every
+    Run only one at a time in a process, whatever its threads: two at once would disturb each
+    other's times. The tasks and the bag stay open for the next chunk; `release` closes them. Every
     message of the chunk is a frame or among the bad ones, and every frame is in each variant's
     histogram or among its failures.
 
     Raises
     ------
     SourceError
-        When the bag or its topic is not there.
+        When the bag or its topic does not exist.
     ConfigurationError, ModelError, BackendUnavailableError
         When a task cannot be loaded here.
     """
     with _lock:
-        kept = _keep(request)
+        _prepare_process()
+        bag, tasks = _bag.get((request.bag, request.topic)), _tasks.get(request.tasks)
         with _without_collection():
-            return _Chunk(request, kept.tasks, SteadyClock()).run(kept.bag)
+            return _Chunk(request, tasks, SteadyClock()).run(bag)
 
 
 def release() -> None:
     """Close what `run_chunk` kept open in this process."""
     with _lock:
-        _close_kept()
-
-
-def _close_kept() -> None:
-    global _kept
-    if _kept is not None:
-        kept, _kept = _kept, None
-        kept.close_tasks()
-        kept.bag.close()
-
-
-def _keep(request: ChunkRequest) -> _Kept:
-    """Return the bag and the tasks of a request: those of the last one, or newly opened."""
-    global _kept
-    names = request.bag, request.topic
-    if _kept is not None and _kept.names != names:
-        bag = open_image_bag(Path(request.bag), request.topic)
-        _kept.bag.close()
-        _kept.names, _kept.bag = names, bag
-    if _kept is None:
-        # Before torch or OpenVINO allocate anything; what the system refuses costs time only.
-        Realtime(RealtimeConfig()).apply_to_process()
-        _kept = _Kept(names, (), open_image_bag(Path(request.bag), request.topic))
-    if _kept.specs != request.tasks:
-        _kept.close_tasks()
-        try:
-            for spec in request.tasks:
-                _kept.tasks.append(OpenTask(spec))
-        except BaseException:
-            _close_kept()
-            raise
-        _kept.specs = request.tasks
-    return _kept
+        _tasks.close()
+        _bag.close()
 
 
 @contextlib.contextmanager
 def _without_collection() -> Iterator[None]:
-    """Avoid garbage collections within a frame: a full one with torch imported takes 80 ms."""
+    """Keep garbage collection out of frames: a full one with torch imported takes 80 ms."""
     enabled = gc.isenabled()
     gc.collect()
     gc.disable()
@@ -334,7 +328,7 @@ class _Chunk:
             _count(self._variants[task.spec.name, variant], record, result)
             if self._request.repeat:
                 continue
-            # Nothing that depends on times: running the bag again gives the same file.
+            # Nothing here depends on times: running the bag again gives the same file.
             line: dict[str, object] = {
                 "stream": self._camera,
                 "frame": image.index,

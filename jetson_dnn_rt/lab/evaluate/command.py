@@ -6,7 +6,7 @@ recorded times and deadlines are enforced: what the robot would have done. simul
 earlier trace through the simulator: what if deadlines, rates, policies or the cohort differed.
 
 Bags are folders or files of rosbag2 (sqlite3, mcap) or ROS 1. Without --params the package's
-config/perception.param.yaml is taken. Exit code 1 when a frame is lost or repetitions differ.
+config/perception.param.yaml is used. Exit code 1 when a frame is lost or repetitions differ.
 """
 
 from __future__ import annotations
@@ -15,7 +15,11 @@ import argparse
 import importlib
 import json
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from jetson_dnn_rt.cli.options import (
     add_trace_limit,
@@ -31,20 +35,13 @@ HELP = "replay bags through the tasks, without losing a frame"
 SEQUENTIAL, REALTIME, SIMULATED = MODES = ("sequential", "realtime", "simulated")
 DISCIPLINES = ("edf", "fifo", "priority")
 
-_ONLY: dict[str, tuple[str, ...]] = {
-    "scheduler": (SEQUENTIAL,),
-    "chunk": (SEQUENTIAL,),
-    "rate": (REALTIME, SIMULATED),
-    "speed": (REALTIME, SIMULATED),
-    "repeat": (SEQUENTIAL, REALTIME),
-    "trace": (SIMULATED,),
-    "policy": (REALTIME, SIMULATED),
-    "cohort": (SIMULATED,),
-    "discipline": (SIMULATED,),
-    "seeds": (SIMULATED,),
-    "block_ms": (SIMULATED,),
+_ONLY: dict[tuple[str, ...], tuple[str, ...]] = {
+    (SEQUENTIAL,): ("scheduler", "chunk"),
+    (SEQUENTIAL, REALTIME): ("repeat",),
+    (REALTIME, SIMULATED): ("rate", "speed", "policy"),
+    (SIMULATED,): ("trace", "cohort", "discipline", "seeds", "block_ms"),
 }
-"""Options that apply to some modes only."""
+"""Modes, and the options that apply to them only."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,89 +50,62 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("bags", nargs="*", type=Path, metavar="BAG", help="folder or file of a bag")
     add("--params", type=Path, metavar="FILE", help="ROS parameter file")
     add("--mode", choices=MODES, default=SEQUENTIAL, help="default: sequential")
-    add("--topic", default="", metavar="T", help="of the images; may be left out with one")
+    add("--topic", default="", metavar="T", help="image topic; optional if the bag has only one")
     add("--frames", type=parse_count, metavar="N", help="only the first N messages of each topic")
-    add("--repeat", type=parse_count, metavar="N", help="do it N times and compare (default 1)")
+    add("--repeat", type=parse_count, metavar="N", help="run N times and compare (default 1)")
     add("--output", type=Path, metavar="DIR", help="write trace, results and summary")
     add_trace_limit(parser, "beyond it the command fails")
     add("--json", action="store_true", help="one JSON object as the last line")
-    tasks = parser.add_argument_group("tasks")
-    tasks.add_argument(
-        "--task",
-        action="append",
-        default=[],
-        metavar="TASK",
-        help="only this task of the file; may be repeated",
-    )
-    tasks.add_argument(
+    add = parser.add_argument_group("tasks").add_argument
+    many: dict[str, Any] = {"action": "append", "default": []}
+    add("--task", metavar="TASK", help="only this task of the file; may be repeated", **many)
+    add(
         "--variant",
-        action="append",
-        default=[],
         type=parse_assignment,
         metavar="TASK=NAME",
-        help="in place of the file's variants; may be repeated, the first one runs in real time",
+        help="replaces the file's variants; may be repeated, the first one runs in real time",
+        **many,
     )
-    tasks.add_argument(
-        "--deadline",
-        action="append",
-        default=[],
-        type=parse_deadline,
-        metavar="TASK=MS",
-        help="relative deadline; may be repeated",
-    )
-    tasks.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        type=parse_setting,
-        metavar="TASK.PARAMETER=VALUE",
-        help="any parameter, as in detector.stages=4; may be repeated",
-    )
-    fleet = parser.add_argument_group("fleets (sequential)")
-    fleet.add_argument(
+    text = "relative deadline; may be repeated"
+    add("--deadline", type=parse_deadline, metavar="TASK=MS", help=text, **many)
+    text = "any parameter, as in detector.stages=4; may be repeated"
+    add("--set", type=parse_setting, metavar="TASK.PARAMETER=VALUE", help=text, **many)
+    add = parser.add_argument_group("fleets (sequential)").add_argument
+    add(
         "--workers",
         type=parse_count,
         metavar="N",
         help="sequential: share the frames among N processes. realtime, simulated: workers of the "
-        "executor (default: as the file or the trace says)",
+        "executor (default: as in the file or the trace)",
     )
-    fleet.add_argument("--scheduler", metavar="ADDRESS", help="of a Dask cluster, tcp://HOST:PORT")
-    fleet.add_argument(
-        "--chunk", type=parse_count, metavar="N", help="frames that a worker gets (default 250)"
-    )
-    replay = parser.add_argument_group("realtime and simulated")
-    replay.add_argument(
-        "--rate", type=parse_positive, metavar="HZ", help="evenly at this rate, not as recorded"
-    )
-    replay.add_argument(
-        "--speed", type=parse_positive, metavar="X", help="times the recorded speed (default 1)"
-    )
-    replay.add_argument(
-        "--policy",
-        metavar="NAME",
-        help="who decides on variants (default: as the file or the trace says)",
-    )
-    simulated = parser.add_argument_group("simulated")
-    simulated.add_argument(
-        "--trace",
-        action="append",
-        type=Path,
-        metavar="DIR",
-        help="measured times: output of an earlier evaluate or run; may be repeated",
-    )
-    simulated.add_argument(
-        "--cohort", metavar="A,B,...", help="tasks that run; a name twice for two of them"
-    )
-    simulated.add_argument("--discipline", choices=DISCIPLINES, help="default: as recorded")
-    simulated.add_argument(
-        "--seeds",
-        type=parse_count,
-        metavar="N",
-        help="N runs with the measured times put anew in blocks (default: once, in their order)",
-    )
-    simulated.add_argument(
-        "--block-ms", type=parse_positive, metavar="MS", help="of these blocks (default 2000)"
-    )
+    add("--scheduler", metavar="ADDRESS", help="Dask scheduler, tcp://HOST:PORT")
+    text = "frames per request to a worker (default 250)"
+    add("--chunk", type=parse_count, metavar="N", help=text)
+    add = parser.add_argument_group("realtime and simulated").add_argument
+    text = "release frames evenly at this rate, not as recorded"
+    add("--rate", type=parse_positive, metavar="HZ", help=text)
+    text = "playback speed, relative to the recording (default 1)"
+    add("--speed", type=parse_positive, metavar="X", help=text)
+    text = "policy that chooses variants (default: as in the file or the trace)"
+    add("--policy", metavar="NAME", help=text)
+    add = parser.add_argument_group("simulated").add_argument
+    text = "measured times: output of an earlier evaluate or run; may be repeated"
+    add("--trace", action="append", type=Path, metavar="DIR", help=text)
+    add("--cohort", metavar="A,B,...", help="tasks to run; give a name twice for two copies")
+    add("--discipline", choices=DISCIPLINES, help="default: as recorded")
+    text = "N runs with the measured times resampled in blocks (default: one run, in order)"
+    add("--seeds", type=parse_count, metavar="N", help=text)
+    text = "length of these blocks (default 2000)"
+    add("--block-ms", type=parse_positive, metavar="MS", help=text)
+
+
+@contextmanager
+def naming_output() -> Iterator[None]:
+    """Turn an OSError into a ConfigurationError that names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigurationError(f"cannot write {error.filename}: {error.strerror}") from error
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -149,15 +119,15 @@ def execute(args: argparse.Namespace) -> int:
         When a bag cannot be read.
     """
     _check(args)
-    # Each mode is a module, and loads large libraries.
+    # Each mode is a module that loads large libraries.
     mode = importlib.import_module(f"jetson_dnn_rt.lab.evaluate.{args.mode}")
+    begin_s = time.monotonic()
     summary, table = mode.evaluate(args)
+    summary["seconds"] = round(time.monotonic() - begin_s, 1)
     if args.output:
-        path = args.output / "summary.json"
-        try:
-            path.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
-        except OSError as error:
-            raise ConfigurationError(f"cannot write {path}: {error.strerror}") from error
+        with naming_output():
+            text = json.dumps(summary, indent=1) + "\n"
+            (args.output / "summary.json").write_text(text, encoding="utf-8")
     print(table, file=sys.stderr if args.json else sys.stdout)
     if args.output:
         print(f"written: {args.output}", file=sys.stderr)
@@ -167,22 +137,21 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
-    for name, modes in _ONLY.items():
-        if getattr(args, name) is not None and args.mode not in modes:
-            option = "--" + name.replace("_", "-")
-            raise ConfigurationError(f"{option} is for --mode {' or '.join(modes)} only")
+    for modes, names in _ONLY.items():
+        for name in names:
+            if getattr(args, name) is not None and args.mode not in modes:
+                option = "--" + name.replace("_", "-")
+                raise ConfigurationError(f"{option} is for --mode {' or '.join(modes)} only")
     if args.mode == SIMULATED:
         if not (args.bags or args.trace):
-            raise ConfigurationError("--trace is missing: where the measured times are")
+            raise ConfigurationError("--trace is missing; fix: give the trace with the times")
     elif not args.bags:
         raise ConfigurationError("no bag is given")
     for bag in args.bags:
         if not bag.expanduser().exists():
             raise ConfigurationError(f"bag {bag} is not there")
     if args.rate and args.speed:
-        raise ConfigurationError("--rate and --speed: only one of them")
+        raise ConfigurationError("--rate and --speed cannot be combined")
     if args.output:
-        try:
+        with naming_output():
             args.output.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigurationError(f"cannot make {args.output}: {error.strerror}") from error

@@ -1,4 +1,4 @@
-"""Chunks of bags on many workers: here, on processes of this machine, or on machines through Dask.
+"""Chunks on workers: in this process, in processes of this machine, or on machines through Dask.
 
 All three run one function on one request at a time; only the transport differs. Every request is
 answered exactly once: one whose worker is lost is given to another, and an answer that has arrived
@@ -36,18 +36,18 @@ from jetson_dnn_rt.lab.evaluate.chunk import ChunkRequest, ChunkResult
 from jetson_dnn_rt.safety.children import safe_spawning
 
 ATTEMPTS = 3
-"""A request that has lost so many workers is assumed to kill them."""
+"""A request that has lost this many workers is assumed to kill them."""
 PATIENCE_S = 60.0
 """How long to wait without a single Dask worker before giving up."""
 
 _GRACE_S = 5.0
-"""How long an idle process may take to end."""
+"""How long an idle process may take to exit."""
 _CONNECT_S = 10.0
 _QUEUED = 3
-"""Requests given out for each Dask worker: one is running, the others wait for it."""
+"""Requests submitted per Dask worker: one is running, the others wait for it."""
 
 _TIMEOUTS = (TimeoutError, asyncio.TimeoutError)
-"""Two classes in Python 3.10."""
+"""Two different classes in Python 3.10."""
 _CANCELLED = (asyncio.CancelledError, concurrent.futures.CancelledError)
 
 RunChunk = Callable[[ChunkRequest], ChunkResult]
@@ -59,7 +59,7 @@ class LostWorkersError(JetsonDnnRtError):
 
 @dataclass(frozen=True)
 class Failure:
-    """An error of a worker as class and text: exceptions themselves cannot always be pickled."""
+    """Error of a worker as class and text: exceptions themselves cannot always be pickled."""
 
     kind: type[Exception]
     text: str
@@ -88,10 +88,10 @@ def evaluate_chunks(
     LostWorkersError
         When a request loses its worker `ATTEMPTS` times, or no worker is left.
     SourceError, ConfigurationError, ModelError, BackendUnavailableError
-        When a worker cannot open a bag, finds another number of messages in it, or cannot load a
-        task; the text begins with the worker's machine.
+        When a worker cannot open a bag, finds a different number of messages in it, or cannot load
+        a task; the text begins with the worker's machine.
     RuntimeError
-        When `run` raises another error; with the traceback of the worker.
+        When `run` raises another error; contains the traceback of the worker.
     ValueError
         When `workers` is below 0.
     """
@@ -110,7 +110,7 @@ def evaluate_chunks(
 
 
 def answer_request(run: RunChunk, request: ChunkRequest) -> Answer:
-    """Run a request where the worker is, check that it is complete, make errors portable."""
+    """Run a request on the worker, check that the result is complete, make errors portable."""
     machine, asked = platform.node(), describe_request(request)
     try:
         result = run(request)
@@ -161,7 +161,7 @@ def run_with_processes(
             for worker in workers:
                 if worker.place < 0 and waiting:
                     worker.place = waiting.popleft()
-                    with contextlib.suppress(OSError):  # it died: the next read finds out
+                    with contextlib.suppress(OSError):  # it died: the next read notices
                         worker.connection.send(requests[worker.place])
             busy = {w.connection: w for w in workers if w.place >= 0}
             for connection in wait(list(busy)):
@@ -201,7 +201,7 @@ def _start(run: RunChunk) -> _Worker:
 
 def _serve(connection: Connection, run: RunChunk) -> None:
     """Answer requests until the connection closes."""
-    # Ctrl-C is for the parent, which then ends its workers.
+    # Ctrl-C is for the parent, which then stops its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     while True:
         try:
@@ -212,7 +212,7 @@ def _serve(connection: Connection, run: RunChunk) -> None:
 
 
 def _end(worker: _Worker) -> str:
-    """Wait until a process has ended; return how."""
+    """Wait until a process has exited; return how."""
     worker.connection.close()
     if worker.place >= 0:
         worker.process.kill()
@@ -235,8 +235,8 @@ def run_with_dask(
 ) -> Iterator[Answer]:
     """Run requests on the workers of a scheduler; Dask gives those of a lost one to another.
 
-    Only a few requests for each worker are given out at a time, and an answer leaves the fleet's
-    memory when it is yielded.
+    Only a few requests per worker are submitted at a time, and an answer is released on the
+    cluster when it is yielded.
 
     Raises
     ------
@@ -245,7 +245,7 @@ def run_with_dask(
     SourceError
         When a worker does not see a bag.
     LostWorkersError
-        When a request loses its worker too often, or there is none for `patience_s`.
+        When a request loses its worker too often, or there is no worker for `patience_s`.
     """
     try:
         distributed = importlib.import_module("distributed")
@@ -263,10 +263,10 @@ def run_with_dask(
             raise ConfigurationError(
                 f"the Dask scheduler at {address} does not answer: {error}"
             ) from error
-        _wait_for_worker(client, address, patience_s)
+        _wait_for_worker(client, patience_s)
         _check_workers(client, sorted({request.bag for request in requests}))
         try:
-            yield from _exchange(client, requests, run, address, patience_s, distributed)
+            yield from _exchange(distributed, client, requests, run, patience_s)
         except (OSError, *_CANCELLED) as error:
             raise LostWorkersError(
                 f"the connection to the Dask scheduler at {address} is lost: {error}"
@@ -274,12 +274,7 @@ def run_with_dask(
 
 
 def _exchange(
-    client: Any,
-    requests: Sequence[ChunkRequest],
-    run: RunChunk,
-    address: str,
-    patience_s: float,
-    distributed: Any,
+    dask: Any, client: Any, requests: Sequence[ChunkRequest], run: RunChunk, patience_s: float
 ) -> Iterator[Answer]:
     waiting = iter(requests)
     given: dict[Any, ChunkRequest] = {}
@@ -293,17 +288,16 @@ def _exchange(
             return
         try:
             with client.as_current():
-                done = distributed.wait(
-                    list(given), timeout=patience_s, return_when="FIRST_COMPLETED"
-                ).done
+                first = {"timeout": patience_s, "return_when": "FIRST_COMPLETED"}
+                done = dask.wait(list(given), **first).done
         except _TIMEOUTS:
-            _wait_for_worker(client, address, patience_s)
+            _wait_for_worker(client, patience_s)
             continue
         for future in done:
             request = given.pop(future)
             try:
                 answer: Answer = future.result()
-            except distributed.KilledWorker as error:
+            except dask.KilledWorker as error:
                 raise LostWorkersError(
                     f"{describe_request(request)}: workers died on them, the last one "
                     f"{error.last_worker.address}"
@@ -313,10 +307,11 @@ def _exchange(
             yield answer
 
 
-def _wait_for_worker(client: Any, address: str, patience_s: float) -> None:
+def _wait_for_worker(client: Any, patience_s: float) -> None:
     try:
         client.wait_for_workers(1, timeout=patience_s)
     except _TIMEOUTS as error:
+        address = client.scheduler.address
         raise LostWorkersError(
             f"the Dask scheduler at {address} has no worker: start some with "
             f"`dask worker {address} --nthreads 1`"
@@ -324,7 +319,7 @@ def _wait_for_worker(client: Any, address: str, patience_s: float) -> None:
 
 
 def _check_workers(client: Any, bags: list[str]) -> None:
-    """Check beforehand what would spoil the result or stop everything half-way."""
+    """Check the workers for problems that would spoil the result or stop the run half-way."""
     try:
         seen = client.run(_describe_worker, bags)
     except ModuleNotFoundError as error:

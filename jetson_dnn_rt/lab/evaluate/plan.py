@@ -1,9 +1,9 @@
 """Tasks of an evaluation: read from a parameter file, loaded, and fixed, so all workers agree.
 
-Some things about a task are chosen by measuring: the variant where none is named, the number of
-stages where it is 0, and how many of them a back end does with one run. Another choice can give
-other bits. `fix_task` makes the choice once and writes it into the task, for every chunk, worker
-and repetition.
+Some properties of a task are chosen by measuring: the variant if none is named, the number of
+stages if it is 0, and how many of them a back end combines in one run. A different choice can give
+different bits. `fix_task` makes the choice once and writes it into the task, for every chunk,
+worker and repetition.
 """
 
 from __future__ import annotations
@@ -26,12 +26,7 @@ from jetson_dnn_rt.config.nodes import (
 from jetson_dnn_rt.config.parameter_file import ParameterFile, read_parameter_file
 from jetson_dnn_rt.config.perception import read_task
 from jetson_dnn_rt.config.process import ProcessConfig
-from jetson_dnn_rt.config.task import (
-    DEFAULT_FREQUENCY_HZ,
-    TaskConfig,
-    count_threads,
-    wants_trial,
-)
+from jetson_dnn_rt.config.task import DEFAULT_FREQUENCY_HZ, TaskConfig, count_threads, wants_trial
 from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError
 from jetson_dnn_rt.runtime.task import BatchKey, Task
 from jetson_dnn_rt.traces.schema import TracedTask
@@ -45,10 +40,10 @@ STATIC = "static"
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """A task as a worker needs it: it can be pickled, and nothing is loaded.
+    """Specification of a task for a worker: it can be pickled, and nothing is loaded.
 
-    The first variant of its configuration runs first. `runs` says with how many runs each variant
-    takes the network; by default that is measured.
+    The first variant of its configuration runs first. `runs` is the number of runs in which each
+    variant executes the network; by default it is measured.
     """
 
     config: TaskConfig
@@ -64,16 +59,16 @@ class TaskSpec:
 
 @dataclass(frozen=True)
 class FixedTask:
-    """A task with variants, stages and runs filled in, and what was found about it."""
+    """Task with variants, stages and runs filled in, and the properties found on loading."""
 
     spec: TaskSpec
     model_hash: str
     stages: tuple[str, ...]
     left_out: dict[str, str]
-    """Variants that were requested and cannot run, and why."""
+    """Variants that were requested but cannot run, and why."""
 
     def describe(self, camera: str) -> TracedTask:
-        """Describe it in the metadata of a trace."""
+        """Describe the task for the metadata of a trace."""
         config = self.spec.config
         return TracedTask(
             camera=camera,
@@ -92,14 +87,14 @@ class OpenTask(Task):
     Parameters
     ----------
     spec : TaskSpec
-        Which model, which variants.
+        Model and variants.
     clock : Clock, optional
         Clock that null models wait on.
     lenient : bool
-        Leave out variants that are not available; else that is an error: a chunk without one of
-        its variants would be a hole in the result.
+        Leave out variants that are not available; otherwise that is an error: a chunk without one
+        of its variants would be a gap in the result.
     find_like : callable
-        As that of `Task`.
+        As in `Task`.
 
     Raises
     ------
@@ -133,11 +128,11 @@ class OpenTask(Task):
 
     @property
     def pipelines(self) -> dict[str, Pipeline]:
-        """Pipelines by variant, the first runs first."""
+        """Pipelines by variant; the first one runs first."""
         return self.variants.pipelines
 
     def fix(self) -> FixedTask:
-        """Return the task with all choices made when it was loaded."""
+        """Return the task with all the choices that were made when it was loaded."""
         config = replace(
             self.spec.config,
             variants=tuple(self.pipelines),
@@ -156,12 +151,12 @@ class OpenTask(Task):
 
 
 def fix_task(spec: TaskSpec) -> FixedTask:
-    """Load a task once and make the choices that its workers must not make each for itself.
+    """Load a task once and make the choices that all workers must share.
 
     Raises
     ------
     ConfigurationError, ModelError, BackendUnavailableError
-        As those of `OpenTask`.
+        As in `OpenTask`.
     """
     with OpenTask(spec, lenient=True) as task:
         return task.fix()
@@ -183,11 +178,11 @@ class TaskFile:
 
     @property
     def wants_trial(self) -> bool:
-        """Whether workers and threads need a trial; until then one worker has all cores."""
+        """Whether workers and threads are found by trial; until then one worker has all cores."""
         return wants_trial(self.process_threads, self.tasks)
 
     def with_workers(self, workers: int) -> TaskFile:
-        """Return the same for another number of workers, which share the cores."""
+        """Return a copy for another number of workers, which share the cores."""
         return replace(self, process=replace(self.process, workers=workers))
 
     def make_specs(self, period_ns: int) -> list[TaskSpec]:
@@ -223,7 +218,7 @@ class TaskFile:
 
 
 def order_variants(variants: Sequence[str], first: str) -> tuple[str, ...]:
-    """Complete the names of variants; the one that runs first comes first."""
+    """Complete the names of variants; the one that runs first is listed first."""
     names = [str(VariantSpec.parse(name)) for name in (first, *variants) if name]
     return tuple(dict.fromkeys(names))
 
@@ -256,7 +251,7 @@ def read_task_file(args: argparse.Namespace) -> TaskFile:
             order_variants(task.variants, task.variant)
         except ConfigurationError as error:
             raise ConfigurationError(f"{path}: {task.name}: {error}") from error
-    # ``--policy`` goes before the file's, which counts only where a coordinator is enabled.
+    # ``--policy`` overrides the file's, which applies only where a coordinator is enabled.
     given = file.read(CoordinatorConfig, COORDINATOR)
     there = process.coordinator and given.enable
     policy = getattr(args, "policy", None) or (given.policy if there else STATIC)

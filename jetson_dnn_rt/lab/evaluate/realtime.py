@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import queue
-import threading
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,21 +23,15 @@ from jetson_dnn_rt.clock import SteadyClock
 from jetson_dnn_rt.config.nodes import CoordinatorConfig
 from jetson_dnn_rt.config.perception import PerceptionConfig
 from jetson_dnn_rt.coordinator.coordinator import Coordinator
-from jetson_dnn_rt.coordinator.policy import create_policy
-from jetson_dnn_rt.coordinator.tables.library_tables import (
-    make_clock_table,
-)
+from jetson_dnn_rt.coordinator.policy import find_policy
+from jetson_dnn_rt.coordinator.tables.library_tables import make_clock_table
 from jetson_dnn_rt.errors import ConfigurationError, SourceError
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.lab.evaluate.plan import (
-    STATIC,
-    OpenTask,
-    TaskFile,
-    TaskSpec,
-    read_task_file,
-)
+from jetson_dnn_rt.lab.evaluate.command import naming_output
+from jetson_dnn_rt.lab.evaluate.plan import STATIC, OpenTask, TaskFile, TaskSpec, read_task_file
 from jetson_dnn_rt.lab.evaluate.report import (
     describe_bags,
+    describe_stream,
     format_replay,
     miss_ratio,
     summarize_jobs,
@@ -57,7 +50,8 @@ from jetson_dnn_rt.models.heads.result_lines import describe_result
 from jetson_dnn_rt.platforms.detect import detect
 from jetson_dnn_rt.results import Result
 from jetson_dnn_rt.runtime.session import Session
-from jetson_dnn_rt.runtime.sharing.core_split import TrialTask, share_cores
+from jetson_dnn_rt.runtime.sharing.core_split import share_cores
+from jetson_dnn_rt.runtime.sharing.forecast import TrialTask
 from jetson_dnn_rt.runtime.task import StageTimes, Task
 from jetson_dnn_rt.scheduling.analysis import Verdict
 from jetson_dnn_rt.scheduling.selection import Selector
@@ -70,14 +64,14 @@ from jetson_dnn_rt.traces.summary import RunSummary
 from jetson_dnn_rt.traces.writer import TraceWriter
 
 READ_AHEAD = 8
-"""Decoded frames that wait for their time; each is in memory."""
+"""Decoded frames held in memory until their time."""
 WARM_UP_FRAMES = 8
 OLDEST_NS = 10_000_000_000
-"""A stamp older than this when its message is logged is of another clock."""
+"""A stamp older than this when its message is logged is from another clock."""
 DRAIN_TIMEOUT_S = 60.0
 
 ALONE = (1.0,)
-"""Slow-down side by side where none was measured; it is learnt as tasks run."""
+"""Assumed slow-down of tasks side by side where none was measured; learnt as tasks run."""
 
 Observer = Callable[[JobRecord, Work], None]
 
@@ -87,11 +81,10 @@ WarmUp = Mapping[str, Mapping[str, StageTimes]]
 
 @dataclass(frozen=True)
 class Playback:
-    """Replay of one bag: `frames` were released, the messages in `bad` are no frames.
+    """Replay of one bag: `frames` were released, the messages in `bad` are not frames.
 
     Frames in `behind` were released more than half a period late, because they were not read in
-    time: their deadlines count from their release. The verdict is that with the budgets at the
-    end.
+    time: their deadlines count from their release. The verdict uses the budgets at the end.
     """
 
     frames: int
@@ -128,25 +121,25 @@ def play(
 ) -> Playback:
     """Release every frame of a bag at its time and run what the deadlines allow.
 
-    The session's tasks are loaded, warmed up and not active; all see every frame. The executor is
-    started anew, so a replay learns nothing from the one before. Only the first `count` messages
-    are played; the first has the number `first_sequence` among the frames of all replays. The
-    observer sees every job that ends, on the delivery thread. Without a selector each task runs
-    its first variant.
+    The session's tasks are loaded, warmed up and not active; all receive every frame. The executor
+    is restarted, so nothing learnt in an earlier replay is used. Only the first `count` messages
+    are played; the first is number `first_sequence` among the frames of all replays. The observer
+    is called for every finished job, on the delivery thread. Without a selector each task runs its
+    first variant.
 
     Raises
     ------
     SourceError
-        When a stage still runs long after the last frame.
+        When a stage is still running long after the last frame.
     """
     clock = session.clock
 
     def observe(record: JobRecord, work: Work, result: Result | None) -> None:
         observer(record, work)
 
+    session.stop()
+    session.start()
     with ExitStack() as stack:
-        session.stop()
-        session.start()
         stack.callback(session.stop)
         executor = session.executor
         for name, deadline_ns in deadlines_ns.items():
@@ -155,7 +148,7 @@ def play(
             executor.set_selector(selector)
         session.commit()
         total = bag.count if count is None else min(count, bag.count)
-        messages = stack.enter_context(_read_ahead(bag, total))
+        messages = stack.enter_context(closing(_read_ahead(bag, total)))
         frames, behind = 0, 0
         bad: list[BadMessage] = []
         begin_ns = clock.now_ns() + arrivals.period_ns
@@ -176,7 +169,7 @@ def play(
 
 
 def find_age_ns(image: BagImage) -> int:
-    """Compute how old a frame was when it was logged; 0 where its stamp is of another clock."""
+    """Compute how old a frame was when it was logged; 0 if its stamp is from another clock."""
     age_ns = image.log_time_ns - image.frame.stamp_ns
     return age_ns if 0 <= age_ns <= OLDEST_NS else 0
 
@@ -194,55 +187,23 @@ def read_first(bag: ImageBag) -> list[Frame]:
     return frames
 
 
-@contextmanager
-def _read_ahead(bag: ImageBag, count: int) -> Iterator[Iterator[BagImage | BadMessage]]:
+def _read_ahead(bag: ImageBag, count: int) -> Generator[BagImage | BadMessage, None, None]:
     """Read and decode messages of a bag on a thread of its own."""
-    messages: queue.Queue[BagImage | BadMessage | BaseException | None] = queue.Queue(READ_AHEAD)
-    stop = threading.Event()
-
-    def put(message: BagImage | BadMessage | BaseException | None) -> bool:
-        while not stop.is_set():
-            try:
-                messages.put(message, timeout=0.1)
-                return True
-            except queue.Full:
-                continue
-        return False
-
-    def read() -> None:
-        try:
-            for message in bag.read(0, count):
-                if not put(message):
-                    return
-            put(None)
-        except BaseException as error:
-            put(error)
-
-    def take() -> Iterator[BagImage | BadMessage]:
-        while (message := messages.get()) is not None:
-            if isinstance(message, BaseException):
-                raise message
+    messages = bag.read(0, count)
+    with ThreadPoolExecutor(1, thread_name_prefix="bag") as reader:
+        ahead = deque(reader.submit(next, messages, None) for _ in range(READ_AHEAD))
+        while (message := ahead.popleft().result()) is not None:
+            ahead.append(reader.submit(next, messages, None))
             yield message
-
-    thread = threading.Thread(target=read, name="bag", daemon=True)
-    thread.start()
-    try:
-        yield take()
-    finally:
-        stop.set()
-        thread.join()
 
 
 def make_coordinator(
-    session: Session,
-    deadlines_ns: Mapping[str, int],
-    period_ns: int,
-    config: CoordinatorConfig,
+    session: Session, deadlines_ns: Mapping[str, int], period_ns: int, config: CoordinatorConfig
 ) -> Coordinator:
-    """Make a coordinator for some tasks, at the clocks of this moment, which stay as they are.
+    """Make a coordinator for some tasks, at the present clocks, which are not changed.
 
-    It decides at stage boundaries, as beside the nodes. Times and accuracy come from the tasks'
-    library, else the times from their warm-up.
+    It decides at stage boundaries, as it does beside the nodes. Times and accuracy come from the
+    tasks' library; missing times come from the warm-up.
 
     Raises
     ------
@@ -259,7 +220,7 @@ def make_coordinator(
         "workers": session.split.workers,
         "interference": tuple(session.cohort_slowdown.values()) or ALONE,
     }
-    policy = create_policy(config.policy, clocks, tables, config, **shared)
+    policy = find_policy(config.policy)(clocks, tables, config, **shared)
     return Coordinator(clocks, tables, policy, **shared)
 
 
@@ -268,18 +229,11 @@ def make_coordinator(
 
 def evaluate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
     """Replay every bag as often as requested; return the summary, and a text for people."""
-    begin_s = time.monotonic()
     file = read_task_file(args)
     streams = inspect_bags(args)
-    plans = [
-        plan_arrivals(
-            stream.log_times_ns,
-            speed=args.speed or 1.0,
-            rate_hz=args.rate or 0.0,
-            period_ns=find_usual_period_ns(streams),
-        )
-        for stream in streams
-    ]
+    rate = {"speed": args.speed or 1.0, "rate_hz": args.rate or 0.0}
+    usual_ns = find_usual_period_ns(streams)
+    plans = [plan_arrivals(s.log_times_ns, **rate, period_ns=usual_ns) for s in streams]
     if args.workers:
         file = file.with_workers(args.workers)
     summary = RunSummary(task.name for task in file.tasks)
@@ -335,7 +289,6 @@ def evaluate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
     result |= {"policy": file.coordinator.policy, "switches": switches}
     if failures:
         raise ConfigurationError(f"policy {file.coordinator.policy} failed: {failures[0]}")
-    result["seconds"] = round(time.monotonic() - begin_s, 1)
     return result, _format(result)
 
 
@@ -350,12 +303,10 @@ def _share_cores(
     def give_threads(spec: TaskSpec, threads: int) -> TaskSpec:
         return replace(spec, config=replace(spec.config, threads=threads))
 
-    trials = {
-        spec.name: TrialTask(
-            give_threads(spec, fixed[spec.name]).config, frame, spec.period_ns, spec.deadline_ns
-        )
+    trials = [
+        TrialTask(give_threads(spec, fixed[spec.name]).config, spec.period_ns, frame)
         for spec in specs
-    }
+    ]
     cores, discipline = count_cores(), file.process.discipline
     split, _ = share_cores(trials, cores, discipline, SteadyClock(), log)
     shared = [give_threads(spec, fixed[spec.name] or split.threads) for spec in specs]
@@ -373,7 +324,7 @@ def _load(session: Session, specs: Sequence[TaskSpec]) -> list[OpenTask]:
 
 
 class _Log:
-    """Shows what a session logs among the progress."""
+    """Log of a session, printed between the lines of progress."""
 
     def __init__(self, progress: PhaseProgress) -> None:
         self.info = self.warning = self.error = progress.say
@@ -398,13 +349,10 @@ def _recording(
         yield lambda job, work: summary.add(job)
         return
     log = ClockLog(str(metadata.platform.get("configuration", "")))
-    try:
-        writer = TraceWriter(
-            args.output / TRACE, metadata, clocks=log.at, room=room, replace=number == 0
-        )
+    with naming_output():
+        given: dict[str, Any] = {"clocks": log.at, "room": room, "replace": number == 0}
+        writer = TraceWriter(args.output / TRACE, metadata, **given)
         lines = (args.output / RESULTS).open("ab" if number else "wb")
-    except OSError as error:
-        raise ConfigurationError(f"cannot write {error.filename}: {error.strerror}") from error
     models = {task.name: task.model for task in tasks}
     errors: list[OSError] = []
 
@@ -447,14 +395,8 @@ def _describe(
     tasks: Sequence[OpenTask],
     times: WarmUp,
 ) -> TraceMetadata:
-    parameters = {
-        **file.to_dict(),
-        "mode": args.mode,
-        "bags": [stream.to_dict()],
-        "rate_hz": args.rate,
-        "speed": args.speed,
-        WARM_UP: times,
-    }
+    parameters = {**file.to_dict(), "mode": args.mode, "bags": [stream.to_dict()], WARM_UP: times}
+    parameters |= {"rate_hz": args.rate, "speed": args.speed}
     described = {task.name: task.fix().describe(stream.name) for task in tasks}
     return describe_run("evaluate", described, parameters=parameters)
 
@@ -468,23 +410,16 @@ def _summarize(
 ) -> dict[str, Any]:
     bags = []
     for stream, plan, played in zip(streams, plans, playbacks, strict=True):
-        bad = [{"message": m.index, "reason": m.reason} for m in played[0].bad[:20]]
         described = {
-            **stream.to_dict(),
-            "frames": played[0].frames,
-            "unreadable": len(played[0].bad),
-            "bad": bad,
+            **describe_stream(stream, played[0].frames, played[0].bad),
             "period_ms": plan.period_ns / 1e6,
             "clock_jumps": plan.jumps,
             "behind": sum(playback.behind for playback in played),
             "schedulability": [str(playback.verdict) for playback in played],
         }
         if plan.jumps:
-            described["notes"] = [
-                *stream.notes,
-                f"the recorded times jump {plan.jumps} times: these frames come a period after "
-                "the ones before",
-            ]
+            note = f"the recorded times jump {plan.jumps} times: these frames come a period after "
+            described["notes"] = [*stream.notes, f"{note}the ones before"]
         bags.append(described)
     frames = sum(p.frames for played in playbacks for p in played)
     lost = sum(

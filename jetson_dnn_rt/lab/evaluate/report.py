@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from jetson_dnn_rt.cli.text import Cell, format_rows
 from jetson_dnn_rt.tasks import Outcome
 from jetson_dnn_rt.traces.histogram import Histogram
 from jetson_dnn_rt.traces.summary import RunSummary
 
+if TYPE_CHECKING:
+    from jetson_dnn_rt.cameras.bags.image_bag import BadMessage
+    from jetson_dnn_rt.lab.evaluate.streams import Stream
+
 _QUANTILES = {"p50": 50.0, "p99": 99.0, "p99.9": 99.9}
+_NAMED = 20
+"""Bad messages that are listed; all are counted."""
+
+
+def describe_stream(stream: Stream, frames: int, bad: Sequence[BadMessage]) -> dict[str, Any]:
+    """Describe the messages of a bag for the summary."""
+    return {
+        **stream.to_dict(),
+        "frames": frames,
+        "unreadable": len(bad),
+        "bad": [{"message": message.index, "reason": message.reason} for message in bad[:_NAMED]],
+    }
 
 
 def describe_times(times: Histogram) -> dict[str, float | None]:
@@ -55,7 +72,7 @@ def _compare(summary: dict[str, Any]) -> str:
 
 
 def describe_bags(summary: dict[str, Any]) -> list[str]:
-    """Say for each bag how many messages were frames, and why the others were not."""
+    """List for each bag how many messages were frames, and why the others were not."""
     lines = []
     for bag in summary["bags"]:
         line = f"{bag['bag']} {bag['topic']}: {bag['frames']} of {bag['messages']} messages"
@@ -75,23 +92,13 @@ def describe_bags(summary: dict[str, Any]) -> list[str]:
 def format_replay(summary: dict[str, Any]) -> str:
     """Format outcomes and responses of every task."""
     outcomes = [outcome.value for outcome in Outcome]
-    header = [
-        *("task", "frames", *outcomes, "missed %"),
-        *("p50 ms", "p99 ms", "max ms", "deadline ms"),
-    ]
+    header = ["task", "frames", *outcomes, "missed %", "p50 ms", "p99 ms", "max ms", "deadline ms"]
     rows: list[list[Cell]] = []
     for task, found in summary["tasks"].items():
-        miss = found["miss_ratio"]
-        rows.append(
-            [
-                task,
-                found["released"],
-                *(found["outcomes"][outcome] for outcome in outcomes),
-                None if miss is None else 100.0 * miss,
-                *found["response_ms"].values(),
-                found["deadline_ms"],
-            ]
-        )
+        missed = None if found["miss_ratio"] is None else 100.0 * found["miss_ratio"]
+        counts = [found["outcomes"][outcome] for outcome in outcomes]
+        times = [*found["response_ms"].values(), found["deadline_ms"]]
+        rows.append([task, found["released"], *counts, missed, *times])
     return format_rows(header, rows)
 
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
 
 from jetson_dnn_rt.backends.memory import used_bytes
 from jetson_dnn_rt.cli.progress import PhaseProgress
-from jetson_dnn_rt.errors import ConfigurationError, SourceError
+from jetson_dnn_rt.errors import SourceError
 from jetson_dnn_rt.lab.evaluate.campaign import CHUNK_FRAMES, Campaign, TraceParts, split_stream
 from jetson_dnn_rt.lab.evaluate.chunk import ChunkRequest, ChunkResult, release, run_chunk
+from jetson_dnn_rt.lab.evaluate.command import naming_output
 from jetson_dnn_rt.lab.evaluate.plan import FixedTask, TaskFile, fix_task, read_task_file
-from jetson_dnn_rt.lab.evaluate.report import describe_times, format_sequential
+from jetson_dnn_rt.lab.evaluate.report import describe_stream, describe_times, format_sequential
 from jetson_dnn_rt.lab.evaluate.streams import (
     RESULTS,
     TRACE,
@@ -29,7 +29,6 @@ from jetson_dnn_rt.traces.schema import require_pyarrow
 
 def evaluate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
     """Evaluate; return the summary, and a text for people."""
-    begin_s = time.monotonic()
     require_pyarrow()
     file = read_task_file(args)
     streams = inspect_bags(args)
@@ -39,17 +38,12 @@ def evaluate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
         for task in tasks:
             for reason in task.left_out.values():
                 progress.say(f"{task.spec.name}: {reason}")
+        specs = [task.spec for task in tasks]
+        sizes = {"repeats": args.repeat or 1, "frames": args.chunk or CHUNK_FRAMES}
         requests = [
             request
             for stream in streams
-            for request in split_stream(
-                stream.bag,
-                stream.topic,
-                stream.messages,
-                [task.spec for task in tasks],
-                repeats=args.repeat or 1,
-                frames=args.chunk or CHUNK_FRAMES,
-            )
+            for request in split_stream(stream.bag, stream.topic, stream.messages, specs, **sizes)
         ]
         memory: list[int] = []
         try:
@@ -66,10 +60,9 @@ def evaluate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
         except OSError as error:
             raise SourceError(f"results or trace are incomplete: {error}") from error
     summary = _summarize(args, streams, tasks, campaign)
-    # Resident memory of this process after the first chunk, at its highest, and at the end.
+    # Resident memory of this process after the first chunk, at its peak, and at the end.
     shown = {"first": memory[0], "highest": max(memory), "last": memory[-1]} if memory else {}
     summary["memory_mb"] = {name: round(value / 1e6, 1) for name, value in shown.items()}
-    summary["seconds"] = round(time.monotonic() - begin_s, 1)
     return summary, format_sequential(summary)
 
 
@@ -82,29 +75,17 @@ def _open_campaign(
     stack: ExitStack,
 ) -> Campaign:
     if not args.output:
-        return Campaign(requests, lambda rows: None, lambda lines: None)
+        return Campaign(requests)
     camera = ", ".join(stream.name for stream in streams)
-    metadata = describe_run(
-        "evaluate",
-        {task.spec.name: task.describe(camera) for task in tasks},
-        parameters={
-            "mode": args.mode,
-            "bags": [stream.to_dict() for stream in streams],
-            "repeat": args.repeat or 1,
-            **file.to_dict(),
-        },
-    )
-    try:
+    described = {task.spec.name: task.describe(camera) for task in tasks}
+    bags = [stream.to_dict() for stream in streams]
+    parameters = {"mode": args.mode, "bags": bags, "repeat": args.repeat or 1, **file.to_dict()}
+    metadata = describe_run("evaluate", described, parameters=parameters)
+    with naming_output():
         room = TraceRoom(args.trace_limit_mb, ring=False)
         parts = stack.enter_context(TraceParts(args.output / TRACE, metadata, room=room))
         lines = stack.enter_context((args.output / RESULTS).open("wb"))
-    except OSError as error:
-        raise ConfigurationError(f"cannot write {error.filename}: {error.strerror}") from error
-
-    def write_lines(data: bytes) -> None:
-        lines.write(data)
-
-    return Campaign(requests, parts.write, write_lines)
+    return Campaign(requests, parts.write, lines.write)
 
 
 def _run(args: argparse.Namespace, requests: Sequence[ChunkRequest]) -> Iterator[ChunkResult]:
@@ -129,16 +110,9 @@ def _summarize(
     described = []
     for stream in streams:
         count = campaign.streams[stream.bag, stream.topic]
-        bad = [{"message": message.index, "reason": message.reason} for message in count.bad]
-        described.append(
-            {
-                **stream.to_dict(),
-                "frames": count.frames,
-                "unreadable": count.unreadable,
-                "bad": bad,
-                "notes": [*stream.notes, *(n for n in count.notes if n not in stream.notes)],
-            }
-        )
+        notes = [*stream.notes, *(n for n in count.notes if n not in stream.notes)]
+        bag = describe_stream(stream, count.frames, count.bad)
+        described.append({**bag, "unreadable": count.unreadable, "notes": notes})
     frames = sum(stream["frames"] for stream in described)
     return {
         "mode": args.mode,
@@ -181,12 +155,7 @@ def _describe_variant(
         "over_deadline": found.execution.count_above(task.spec.deadline_ns),
         "execution_ms": describe_times(found.execution),
         "stages_ms": {name: describe_times(found.stages[name]) for name in found.stages},
-        "longest": [
-            {"frame": frame, "ms": time_ns / 1e6} for time_ns, frame in found.largest[:10]
-        ],
+        "longest": [{"frame": at, "ms": time_ns / 1e6} for time_ns, at in found.largest[:10]],
         "digests": {s.name: campaign.digest((s.bag, s.topic), key) for s in streams},
-        "differing": {
-            "frames": campaign.differences[key],
-            "first": campaign.differing.get(key, []),
-        },
+        "differing": {"frames": campaign.differences[key], "first": campaign.differing[key]},
     }

@@ -1,14 +1,13 @@
 """``evaluate --mode simulated``: measured times through the simulator, without running a network.
 
-What if deadlines, rates, policies or the cohort differed. The times are those of a job trace of an
-earlier evaluation or run: of a ``realtime`` one with its arrivals and overheads, of a
-``sequential`` one with those of the bag and no overheads, since nothing waited there.
+Answers what would happen with other deadlines, rates, policies or cohorts. The times come from a
+job trace of an earlier evaluation or run: a ``realtime`` one with its arrivals and overheads, or a
+``sequential`` one with the arrivals of the bag and no overheads, since nothing waited there.
 """
 
 from __future__ import annotations
 
 import argparse
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -20,6 +19,8 @@ import numpy as np
 
 from jetson_dnn_rt.config.nodes import COORDINATOR, PERCEPTION
 from jetson_dnn_rt.errors import ConfigurationError, SourceError
+from jetson_dnn_rt.lab.evaluate.command import SEQUENTIAL, naming_output
+from jetson_dnn_rt.lab.evaluate.plan import STATIC
 from jetson_dnn_rt.lab.evaluate.report import format_replay, miss_ratio, summarize_jobs
 from jetson_dnn_rt.lab.evaluate.streams import TRACE, Integers, inspect_bags, plan_arrivals
 from jetson_dnn_rt.lab.simulate.recording import (
@@ -40,13 +41,10 @@ from jetson_dnn_rt.traces.summary import RunSummary
 from jetson_dnn_rt.traces.writer import TraceWriter
 
 IN_ORDER_MS = 1e12
-"""A block longer than any recording: every frame takes its own recorded times."""
-
-SEQUENTIAL = "sequential"
+"""A block longer than any recording: every frame uses its own recorded times."""
 
 WARM_UP = "warm_up_ns"
 """Parameter of a trace: by task and variant the times of the runs that seeded its budgets."""
-STATIC = "static"
 
 
 @dataclass(frozen=True)
@@ -57,15 +55,15 @@ class WhatIf:
     variants: Mapping[str, str] = field(default_factory=dict)
     """Variants by task, unless the policy chooses others."""
     cohort: tuple[str, ...] = ()
-    """Tasks that run, a name twice for two of the kind; empty = those recorded."""
+    """Tasks that run, a name twice for two copies; empty = those recorded."""
     speed: float = 1.0
     rate_hz: float = 0.0
     policy: str = STATIC
     workers: int = 1
     discipline: str = "edf"
     seeds: int = 0
-    """0 = once, every frame with its own times; else so many runs with the times drawn in blocks
-    of `block_ms`."""
+    """0 = once, every frame with its own times; otherwise the number of runs with the times drawn
+    in blocks of `block_ms`."""
     block_ms: float = 2000.0
     budget_quantile: float = 0.99
 
@@ -90,11 +88,15 @@ def read_recorded(
     jobs = [job for trace in traces for job in trace.jobs()]
     if not jobs:
         raise ConfigurationError(f"{', '.join(str(t.path) for t in traces)}: holds no job")
+    timeline = Timeline.of(job.record for job in jobs)
+    by_task: dict[str, list[JobRecord]] = defaultdict(list)
+    for job in jobs:
+        by_task[job.record.task].append(job.record)
     try:
         if kinds == {True}:
-            tasks = _read_sequential(jobs, arrivals_ns or {})
+            tasks = _read_sequential(jobs, timeline, arrivals_ns or {})
         else:
-            tasks = _read_played([job.record for job in jobs])
+            tasks = [read_task(by_task[name], timeline) for name in sorted(by_task)]
     except ValueError as error:
         raise ConfigurationError(f"{traces[0].path}: {error}") from error
     metadata = traces[0].metadata
@@ -107,18 +109,9 @@ def read_recorded(
     return [replace(task, warm_up_ns=runs_of.get(task.name, {})) for task in tasks]
 
 
-def _read_played(records: Sequence[JobRecord]) -> list[RecordedTask]:
-    timeline = Timeline.of(records)
-    by_task: dict[str, list[JobRecord]] = defaultdict(list)
-    for record in records:
-        by_task[record.task].append(record)
-    return [read_task(by_task[name], timeline) for name in sorted(by_task)]
-
-
 def _read_sequential(
-    jobs: Sequence[TracedJob], arrivals_ns: Mapping[str, Integers]
+    jobs: Sequence[TracedJob], timeline: Timeline, arrivals_ns: Mapping[str, Integers]
 ) -> list[RecordedTask]:
-    timeline = Timeline.of(job.record for job in jobs)
     found: dict[str, dict[str, list[TracedJob]]] = defaultdict(lambda: defaultdict(list))
     seen = set()
     for job in jobs:
@@ -136,7 +129,7 @@ def _join_variants(
     timeline: Timeline,
     arrivals_ns: Mapping[str, Integers],
 ) -> RecordedTask:
-    """Join a task's variants: every frame deviates from the usual as in the first of them."""
+    """Join a task's variants: every frame deviates from the median as in the first of them."""
     tasks = [read_task([job.record for job in jobs], timeline) for jobs in variants.values()]
     first, jobs = tasks[0], next(iter(variants.values()))
     if any(task.stages != first.stages for task in tasks):
@@ -164,7 +157,7 @@ def _arrived(jobs: Iterable[TracedJob], arrivals_ns: Mapping[str, Integers]) -> 
         known = arrivals_ns.get(job.camera)
         time_ns = job.stamp_ns if known is None else int(known[job.record.sequence])
         if time_ns is None:
-            raise ValueError("the trace has no times of its frames: give the bag, too")
+            raise ValueError("the trace has no times of its frames; fix: give the bag, too")
         times.append(time_ns)
     return times
 
@@ -175,33 +168,24 @@ def change(tasks: Sequence[RecordedTask], what_if: WhatIf) -> list[RecordedTask]
     Raises
     ------
     ConfigurationError
-        When a task or a variant that is named was not recorded, or there is no period.
+        When a named task or variant was not recorded, or there is no period.
     """
     by_name = {task.name: task for task in tasks}
     cohort = what_if.cohort or tuple(by_name)
-    for option, names in (
-        ("cohort", cohort),
-        ("deadline", what_if.deadlines_ns),
-        ("variant", what_if.variants),
-    ):
+    named = {"cohort": cohort, "deadline": what_if.deadlines_ns, "variant": what_if.variants}
+    for option, names in named.items():
         for name in names:
             if name not in by_name:
                 raise ConfigurationError(
                     f"{option}: task {name!r} was not recorded, but {', '.join(by_name)}"
                 )
-    return [
-        replace(_change_task(by_name[name], what_if), name=title)
-        for name, title in zip(cohort, _number(cohort), strict=True)
-    ]
-
-
-def _number(names: Sequence[str]) -> list[str]:
-    """Number names that come more than once: ``detector``, ``detector-2``."""
-    titles = []
-    for place, name in enumerate(names):
-        before = names[:place].count(name)
-        titles.append(f"{name}-{before + 1}" if before else name)
-    return titles
+    changed = []
+    for place, name in enumerate(cohort):
+        # A task that runs twice: ``detector``, ``detector-2``.
+        before = cohort[:place].count(name)
+        title = f"{name}-{before + 1}" if before else name
+        changed.append(replace(_change_task(by_name[name], what_if), name=title))
+    return changed
 
 
 def _change_task(task: RecordedTask, what_if: WhatIf) -> RecordedTask:
@@ -211,12 +195,8 @@ def _change_task(task: RecordedTask, what_if: WhatIf) -> RecordedTask:
     if what_if.speed == 1.0 and not what_if.rate_hz:
         return replace(task, deadline_ns=deadline_ns)
     origin_ns = task.releases_ns[0]
-    arrivals = plan_arrivals(
-        task.releases_ns - origin_ns,
-        speed=what_if.speed,
-        rate_hz=what_if.rate_hz,
-        period_ns=task.period_ns,
-    )
+    rate = {"speed": what_if.speed, "rate_hz": what_if.rate_hz}
+    arrivals = plan_arrivals(task.releases_ns - origin_ns, **rate, period_ns=task.period_ns)
     releases = origin_ns + arrivals.times_ns
     return replace(
         task,
@@ -241,13 +221,11 @@ def _put_first(task: RecordedTask, variant: str) -> RecordedTask:
 
 
 def simulate_recorded(
-    tasks: Sequence[RecordedTask],
-    what_if: WhatIf,
-    observer: Callable[[JobRecord], None],
+    tasks: Sequence[RecordedTask], what_if: WhatIf, observer: Callable[[JobRecord], None]
 ) -> list[Tally]:
     """Run the engine on recorded tasks, changed or not; return a tally for each seed.
 
-    The observer sees the record of every job, of all seeds.
+    The observer is called with the record of every job, of all seeds.
 
     Raises
     ------
@@ -255,24 +233,18 @@ def simulate_recorded(
         See `change`; or there is no such policy.
     """
     block_ms = what_if.block_ms if what_if.seeds else IN_ORDER_MS
-    scenario = record_scenario(
-        Path("evaluation"),
-        block_ms=block_ms,
-        workers=what_if.workers,
-        discipline=what_if.discipline,
-    )
+    given: dict[str, Any] = {"workers": what_if.workers, "discipline": what_if.discipline}
+    scenario = record_scenario(Path("evaluation"), block_ms=block_ms, **given)
     scenario = replace(scenario, budget_quantile=what_if.budget_quantile)
     changed = change(tasks, what_if)
     laboratory = RecordedLaboratory(scenario, changed)
     warm_up_ns = {task.name: task.warm_up_ns for task in changed}
+
+    def observe(frame: Any) -> None:
+        observer(frame.record)
+
     return [
-        simulate(
-            laboratory,
-            what_if.policy,
-            seed=seed,
-            observer=lambda frame: observer(frame.record),
-            warm_up_ns=warm_up_ns,
-        )
+        simulate(laboratory, what_if.policy, seed=seed, observer=observe, warm_up_ns=warm_up_ns)
         for seed in range(max(1, what_if.seeds))
     ]
 
@@ -282,7 +254,6 @@ def simulate_recorded(
 
 def evaluate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
     """Simulate; return the summary, and a text for people."""
-    begin_s = time.monotonic()
     for option in ("task", "set", "params"):
         if getattr(args, option):
             raise ConfigurationError(
@@ -308,8 +279,16 @@ def evaluate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
         tallies = simulate_recorded(recorded, what_if, observe)
     if writer is not None and (writer.lost or writer.error):
         raise SourceError(f"the trace is incomplete: {writer.lost} jobs lost, {writer.error}")
-    result = _summarize(args, traces, what_if, summary, tallies)
-    result["seconds"] = round(time.monotonic() - begin_s, 1)
+    result = {
+        "mode": args.mode,
+        **_describe(traces, what_if),
+        "frames": max((task.released for task in summary.tasks.values()), default=0),
+        "tasks": summarize_jobs(summary),
+        "miss_ratio": miss_ratio(summary),
+        "miss_ratios": [tally.miss_ratio for tally in tallies],
+        "switches": sum(tally.switches for tally in tallies),
+        "passed": bool(summary.tasks),
+    }
     return result, _format(result)
 
 
@@ -342,10 +321,9 @@ def read_what_if(args: argparse.Namespace, traces: Sequence[Trace]) -> WhatIf:
 
 def _sort_out(args: argparse.Namespace) -> tuple[list[Trace], list[Path]]:
     """Return traces and bags: without ``--trace`` the positional arguments are the traces."""
+    paths, bags = (args.trace, args.bags) if args.trace else (args.bags, [])
     try:
-        if args.trace:
-            return [open_trace(path.expanduser()) for path in args.trace], args.bags
-        return [open_trace(path.expanduser()) for path in args.bags], []
+        return [open_trace(path.expanduser()) for path in paths], bags
     except ValueError as error:
         hint = "" if args.trace else "; a bag needs --trace, which has the measured times"
         raise ConfigurationError(f"{error}{hint}") from error
@@ -369,48 +347,21 @@ def _open_writer(
         )
         for task in recorded
     }
-    metadata = describe_run(
-        "evaluate", tasks, parameters={"mode": args.mode, **_describe(traces, what_if)}
-    )
-    try:
+    parameters = {"mode": args.mode, **_describe(traces, what_if)}
+    metadata = describe_run("evaluate", tasks, parameters=parameters)
+    with naming_output():
         room = TraceRoom(args.trace_limit_mb, ring=False)
-        return stack.enter_context(
-            TraceWriter(args.output / TRACE, metadata, room=room, replace=True)
-        )
-    except OSError as error:
-        raise ConfigurationError(f"cannot write {error.filename}: {error.strerror}") from error
+        writer = TraceWriter(args.output / TRACE, metadata, room=room, replace=True)
+        return stack.enter_context(writer)
 
 
 def _describe(traces: Sequence[Trace], what_if: WhatIf) -> dict[str, Any]:
+    names = ("policy", "workers", "discipline", "speed", "rate_hz", "seeds")
     return {
         "traces": [str(trace.path) for trace in traces],
-        "policy": what_if.policy,
-        "workers": what_if.workers,
-        "discipline": what_if.discipline,
+        **{name: getattr(what_if, name) for name in names},
         "cohort": list(what_if.cohort),
-        "speed": what_if.speed,
-        "rate_hz": what_if.rate_hz,
-        "seeds": what_if.seeds,
         "block_ms": what_if.block_ms if what_if.seeds else None,
-    }
-
-
-def _summarize(
-    args: argparse.Namespace,
-    traces: Sequence[Trace],
-    what_if: WhatIf,
-    summary: RunSummary,
-    tallies: Sequence[Tally],
-) -> dict[str, Any]:
-    return {
-        "mode": args.mode,
-        **_describe(traces, what_if),
-        "frames": max((task.released for task in summary.tasks.values()), default=0),
-        "tasks": summarize_jobs(summary),
-        "miss_ratio": miss_ratio(summary),
-        "miss_ratios": [tally.miss_ratio for tally in tallies],
-        "switches": sum(tally.switches for tally in tallies),
-        "passed": bool(summary.tasks),
     }
 
 

@@ -1,8 +1,8 @@
 """Streams: the bags of an evaluation, and when their frames arrive.
 
 A frame arrives when its message was logged: as recorded, faster or slower, or at a fixed rate.
-Clocks jump: a time that goes back, or ahead by more than any camera pauses, is no pause of the
-camera; the frame then comes a period after the one before. Such places are counted and reported.
+Clocks jump: a time that goes back, or ahead by more than any camera pauses, is a step of the
+clock; the frame then arrives one period after the one before. Such steps are counted and reported.
 """
 
 from __future__ import annotations
@@ -46,13 +46,8 @@ class Stream:
 
     def to_dict(self) -> dict[str, Any]:
         """Convert for the summary."""
-        return {
-            "bag": self.bag,
-            "topic": self.topic,
-            "messages": self.messages,
-            "missing": self.missing,
-            "notes": self.notes,
-        }
+        names = ("bag", "topic", "messages", "missing", "notes")
+        return {name: getattr(self, name) for name in names}
 
 
 def name_stream(bag: str, topic: str) -> str:
@@ -64,7 +59,7 @@ def name_stream(bag: str, topic: str) -> str:
 
 
 def inspect_bags(args: argparse.Namespace) -> list[Stream]:
-    """Look into every bag.
+    """Inspect every bag.
 
     Raises
     ------
@@ -90,13 +85,13 @@ def inspect_bags(args: argparse.Namespace) -> list[Stream]:
 
 
 def find_usual_period_ns(streams: Sequence[Stream]) -> int:
-    """Find the usual time between frames of the first stream that has one; 0 = none has."""
+    """Find the usual time between frames of the first stream that has one; 0 if none has."""
     return next((p for s in streams if (p := find_period_ns(s.log_times_ns))), 0)
 
 
 @dataclass(frozen=True, eq=False)
 class Arrivals:
-    """Times of N frames, never falling from 0 on, and the usual time between two of them.
+    """Arrival times of N frames, from 0 and non-decreasing, and the usual time between two.
 
     `jumps` counts the steps of the recorded times that were steps of the clock.
     """
@@ -116,7 +111,7 @@ def find_period_ns(recorded_ns: npt.ArrayLike) -> int:
 def plan_arrivals(
     recorded_ns: npt.ArrayLike, *, speed: float = 1.0, rate_hz: float = 0.0, period_ns: int = 0
 ) -> Arrivals:
-    """Plan when frames that were logged at some times [N] arrive.
+    """Plan the arrivals of frames that were logged at some times [N].
 
     `speed` is a factor on the speed of the recording; with `rate_hz` they come evenly instead
     (0 = as recorded). `period_ns` is used where the recording has no period: of a single frame, or
@@ -135,7 +130,7 @@ def plan_arrivals(
         return Arrivals(even, round(1e9 / rate_hz), 0)
     usual_ns = find_period_ns(recorded) or period_ns
     if usual_ns <= 0:
-        raise ConfigurationError("the recorded times have no period: give --rate HZ")
+        raise ConfigurationError("the recorded times have no period; fix: give --rate HZ")
     steps = np.diff(recorded, prepend=recorded[:1])
     jumped = (steps < 0) | (steps > LONGEST_PAUSE_NS)
     steps[jumped] = usual_ns

@@ -1,13 +1,13 @@
 """Models of time and power at clocks that were never measured, fitted to at most 50 points.
 
-The time of a stage is modelled as a sum of what it waits for::
+The time of a stage is modelled as a sum of the resources it waits for::
 
     time(c) = a / f_cpu + b / (cores x f_cpu) + g / f_gpu + m[f_emc]
 
 a: one core runs (Python, launching kernels); b: all cores run; g: the GPU runs; m: memory, a
-table with one value for each memory clock, that never rises with it. A memory term in 1 / f does
-not fit: from 2133 to 3199 MHz medians move by 11 to 48 % (arXiv 2606.16106). All coefficients are
->= 0, so that no prediction is faster for slower clocks.
+table with one value for each memory clock, never rising with the clock. A memory term in 1 / f
+does not fit: from 2133 to 3199 MHz medians move by 11 to 48 % (arXiv 2606.16106). All coefficients
+are >= 0, so that no prediction is faster for slower clocks.
 
 The mean power of the board while a variant runs is modelled as::
 
@@ -16,8 +16,8 @@ The mean power of the board while a variant runs is modelled as::
 
 n: cores that are on, 1 for the GPU; f^3: V^2 f with a voltage that rises with the clock; f: the
 same where the voltage is at its floor; w: the energy of a frame there, whatever the clocks; busy:
-the shares of the time that the time model gives to the CPU and to the GPU. Both models are
-derived, so neither is trusted: their error is that of points held out.
+the shares of the time that the time model assigns to the CPU and to the GPU. Both models are
+derived, so neither is trusted: their error is measured on held-out points.
 """
 
 from __future__ import annotations
@@ -32,17 +32,13 @@ from jetson_dnn_rt.coordinator.tables.tables import Floats, Integers, order_stat
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.platforms.clocks import ClockSpace
 
-MAX_POINTS = 50  # measured at most: with settling and 1 s of power each, minutes
+MAX_POINTS = 50  # at most this many are measured: with settling and 1 s of power each, minutes
 
 _BIG_CORE_SPEEDS = (0.5, 0.7, 1.0, 1.4, 2.0)
 _DESIGNED = 0.6  # share of the points that are chosen to determine the models
 _NEW = 0.01  # a power term stays if the terms before it leave this share of it unexplained
 _SMALLEST = 1e-4  # singular value, relative to the largest, of a direction that was measured
-_LARGEST_LEVERAGE = 0.999  # a point above it alone determines some coefficient
-
-
-class UndeterminedError(ConfigurationError):
-    """The measured points leave a part of the model open; the text names it, and the fix."""
+_LARGEST_LEVERAGE = 0.999  # a point above it determines some coefficient alone
 
 
 @dataclass(frozen=True)
@@ -50,17 +46,13 @@ class HeldOutError:
     """Error of a model at points that it was not fitted to.
 
     Relative error |predicted / measured - 1|. Each measured point is left out once and predicted
-    by a model of all the others, so the noise of the measurement is in it.
+    by a model of all the others, so the error includes the noise of the measurement.
     """
 
-    p50: float  # over all points and everything measured at them
+    p50: float  # over all points and all quantities measured at them
     p95: float
     max: float
     points: int  # measured points
-
-    def __str__(self) -> str:
-        shares = "/".join(f"{100.0 * share:.1f}" for share in (self.p50, self.p95, self.max))
-        return f"{shares} % (p50/p95/max of {self.points} points, each held out once)"
 
 
 def require_nnls() -> Any:
@@ -82,8 +74,8 @@ def fit(
 
     `columns` [N, P] have a row for each measured point, each column of the order of 1; `values`
     [N, M] are measured, > 0. `names` (of the columns) and `what` (the model) are for messages.
-    Returns the coefficients [P, M], >= 0, and their error. `UndeterminedError` if all points, or
-    all but one, leave a column or a mixture of columns open.
+    Returns the coefficients [P, M], >= 0, and their error. `ConfigurationError` if all points, or
+    all but one, leave a column or a mixture of columns undetermined.
     """
     nnls = require_nnls()
     _check_determined(columns, names, what)
@@ -106,7 +98,7 @@ def fit(
 def _check_determined(columns: Floats, names: Sequence[str], what: str) -> None:
     points, count = columns.shape
     if points <= count:
-        raise UndeterminedError(
+        raise ConfigurationError(
             f"{points} measured points do not determine {what}: it has {count} unknowns, and one "
             f"point is held out at a time; measure at least {count + 1} (--clocks sample chooses "
             "them)"
@@ -117,7 +109,7 @@ def _check_determined(columns: Floats, names: Sequence[str], what: str) -> None:
     smallest = right[-1]
     if singular[-1] <= _SMALLEST * singular[0]:
         open_ones = [n for n, part in zip(names, smallest, strict=True) if abs(part) > 0.3]
-        raise UndeterminedError(
+        raise ConfigurationError(
             f"the measured points do not determine {what}: they do not distinguish "
             f"{' and '.join(open_ones)}; measure points that differ in that alone (--clocks "
             "sample chooses them)"
@@ -125,11 +117,11 @@ def _check_determined(columns: Floats, names: Sequence[str], what: str) -> None:
     leverage = np.square(left).sum(axis=1)
     alone = int(leverage.argmax())
     if leverage[alone] >= _LARGEST_LEVERAGE:
-        # The direction that the other points leave open.
+        # The direction that the other points leave undetermined.
         rest = np.delete(scaled, alone, axis=0)
         missing = np.linalg.svd(rest, full_matrices=False)[2][-1]
         name = names[int(np.abs(missing).argmax())]
-        raise UndeterminedError(
+        raise ConfigurationError(
             f"one measured point alone determines {name} of {what}, and it cannot be held out: "
             "measure a second one (--clocks sample chooses them)"
         )
@@ -216,7 +208,7 @@ class TimeModel:
     def fit(space: ClockSpace, positions: Integers, times_ns: Floats) -> TimeModel:
         """Fit to the medians [N, M] of M stages, > 0, at N measured configurations.
 
-        `UndeterminedError` if the points leave a term open.
+        `ConfigurationError` if the points leave a term undetermined.
         """
         values = _check(positions, times_ns, "times_ns")
         both = {"big", "little"} <= set(space.names)
@@ -243,7 +235,7 @@ class TimeModel:
         return np.asarray(times / times[-1])
 
     def activity(self, stages: Integers) -> Activity:
-        """The load of a frame that consists of these of the M stages."""
+        """Load of a frame that consists of these of the M stages."""
         weights = self.coefficients[:, stages].sum(axis=1)
         with np.errstate(invalid="ignore"):
             parts = np.where(weights > 0.0, self.columns.time * weights, 0.0)
@@ -260,7 +252,7 @@ class TimeModel:
 
 @dataclass(frozen=True, eq=False)
 class PowerModel:
-    """Mean power of the board at all its clocks, while one thing runs."""
+    """Mean power of the board at all its clocks, under one load or idle."""
 
     columns: Floats  # [C, Q]
     coefficients: Floats  # [Q], in watts
@@ -299,11 +291,11 @@ def choose_points(
 ) -> Integers:
     """Choose at most `count` configurations to measure, the fastest first.
 
-    First the fastest, the slowest and those of `include` in which nothing is off that a stage may
-    need (a GPU). Then the points that determine the terms of both models best (greedy D-optimal
+    First the fastest, the slowest and those of `include` in which everything that a stage may need
+    (a GPU) is on. Then the points that determine the terms of both models best (greedy D-optimal
     design: the largest leverage given those chosen). The rest is spread evenly over the space
-    (additive recurrence), where a wrong model shows. A space of no more than `count` is taken as a
-    whole.
+    (additive recurrence), to expose a wrong model. A space of no more than `count` is measured
+    completely.
     """
     finite = np.isfinite(ClockColumns.of(space).time).all(axis=1)
     usable = np.flatnonzero(finite).astype(np.int64)
@@ -327,7 +319,7 @@ def choose_points(
 
 
 def _design(space: ClockSpace, usable: Integers, first: list[int], count: int) -> list[int]:
-    """So many more configurations, each the most informative given those before it."""
+    """Choose more configurations, each the most informative given those before it."""
     columns = ClockColumns.of(space)
     rows = np.concatenate([columns.time[usable], columns.power[usable]], axis=1)
     rows /= np.linalg.norm(rows, axis=0)
@@ -352,7 +344,7 @@ def _design(space: ClockSpace, usable: Integers, first: list[int], count: int) -
 
 
 def _spread(space: ClockSpace, usable: Integers) -> Iterator[int]:
-    """Configurations that fill the space evenly (R-sequence: Roberts, 2018)."""
+    """Choose configurations that fill the space evenly (R-sequence: Roberts, 2018)."""
     sizes = [len(domain.options) for domain in space.domains]
     ratio = 2.0
     for _ in range(60):  # the root of x^(d+1) = x + 1
@@ -366,10 +358,10 @@ def _spread(space: ClockSpace, usable: Integers) -> Iterator[int]:
 
 
 def _find_independent(columns: dict[str, Floats]) -> list[str]:
-    """Names of the columns that are no combination of those before them.
+    """Find the columns that are not a combination of those before them; return their names.
 
-    On a board whose cores stay on, say, their number and the constant power cannot be told apart:
-    that is no lack of measurements.
+    On a board whose cores stay on, for example, their number and the constant power cannot be told
+    apart: more measurements would not help.
     """
     names: list[str] = []
     basis: list[Floats] = []

@@ -1,6 +1,6 @@
-"""Loads beside which times are measured, and the slow-down that they cause.
+"""Co-runners: loads beside which times are measured, and the slow-down that they cause.
 
-A worst case seen on an idle board is not one.
+A worst case measured on an idle board is not a worst case.
 
 ==============  ================================================================================
 ``cpu``         a busy process for each core
@@ -19,22 +19,15 @@ import statistics
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TypeVar
 
 from jetson_dnn_rt.clock import Clock
-from jetson_dnn_rt.coordinator.tables.tables import Integers, order_statistic
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.lab.profile.load_process import READY
-from jetson_dnn_rt.safety.children import (
-    CHILD_FOLDER,
-    child_environment,
-    code_command,
-    python_command,
-)
+from jetson_dnn_rt.safety.children import CHILD_FOLDER, child_environment, python_command
 from jetson_dnn_rt.tasks import Work
 from jetson_dnn_rt.variants.progress import Progress, ignore_progress
 from jetson_dnn_rt.variants.running.pipeline import Pipeline
@@ -45,16 +38,6 @@ COLD_RUNS = 3
 _END_LIMIT_S = 10.0
 _CHECK_S = 0.05
 
-_K = TypeVar("_K", bound=Hashable)
-
-# Ends with the process that started it, even if that was killed.
-_BUSY = """
-import os, sys, threading
-threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
-print("ready", flush=True)
-while True: pass
-"""
-
 
 @dataclass
 class CoRunners:
@@ -62,13 +45,13 @@ class CoRunners:
 
     kind: str  # of the table above
     count: int  # processes or threads
-    rate: float | None = None  # work done by all, known after the end; None where nothing counts
+    rate: float | None = None  # work done by all, known after the end; None if it is not counted
     unit: str = ""  # of the rate: ``GB/s``, ``TFLOP/s`` or ``frames/s``
     _processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
     _failures: list[BaseException] = field(default_factory=list)
 
     def check(self) -> None:
-        """Raise a `ModelError` if one of them has ended: the times measured meanwhile are void."""
+        """Raise a `ModelError` if one has exited: the times measured meanwhile are invalid."""
         if self._failures:
             raise ModelError(f"a co-runner failed: {self._failures[0]}") from self._failures[0]
         codes = [p.poll() for p in self._processes]
@@ -81,14 +64,12 @@ class CoRunners:
 
 
 def count_processes(kind: str, threads: int) -> int:
-    """Processes for a kind of load, fair to a task with so many `threads` for one inference.
+    """Number of processes for a kind of load beside a task with `threads` for one inference.
 
-    A load on the memory leaves the task its cores, as far as there are others.
+    A load on the memory leaves the task its cores, if there are others.
     """
     cores = len(os.sched_getaffinity(0))
-    if kind == CPU:
-        return cores
-    return max(1, cores - threads) if kind == MEMORY else 1
+    return {CPU: cores, MEMORY: max(1, cores - threads), GPU: 1}[kind]
 
 
 @contextlib.contextmanager
@@ -100,21 +81,14 @@ def run_load(kind: str, threads: int = 1, count: int | None = None) -> Iterator[
     does not start.
     """
     load = CoRunners(kind, count or count_processes(kind, threads))
-    command, environment = code_command(_BUSY), None
-    if kind != CPU:
-        command = python_command("jetson_dnn_rt.lab.profile.load_process", kind)
-        environment = child_environment()
+    command = python_command("jetson_dnn_rt.lab.profile.load_process", kind)
     try:
         for _ in range(load.count):
-            load._processes.append(
-                subprocess.Popen(
-                    command,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    cwd=CHILD_FOLDER,
-                    env=environment,
-                )
-            )
+            child = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                cwd=CHILD_FOLDER, env=child_environment(),
+            )  # fmt: skip
+            load._processes.append(child)
         for process in load._processes:
             _wait_until_ready(process, kind)
         yield load
@@ -133,7 +107,7 @@ def _wait_until_ready(process: subprocess.Popen[bytes], kind: str) -> None:
 
 
 def _end(load: CoRunners) -> None:
-    """Close the stdin of all processes, collect their reports, and kill those that do not end."""
+    """Close the stdin of all processes, collect their reports, and kill those that do not exit."""
     rates = []
     for process in load._processes:
         if process.stdin is not None:
@@ -207,14 +181,6 @@ def run_cohort(
         load.rate = sum(ran) / (time.monotonic() - begin_s)
 
 
-@dataclass(frozen=True)
-class Beside:
-    """Slow-down of a variant beside a load: ratios of quantiles of a frame's time."""
-
-    p50: float
-    p99: float
-
-
 def measure_cohort(
     pipelines: Sequence[Pipeline],
     frames: Sequence[Frame],
@@ -222,7 +188,7 @@ def measure_cohort(
     clock: Clock,
     progress: Progress = ignore_progress,
 ) -> tuple[float, ...]:
-    """Slow-down by the number of pipelines that run side by side, without a pause.
+    """Measure the slow-down by the number of pipelines that run side by side, without a pause.
 
     The pipelines share no memory: one of each `VariantSet`. `runs` >= 1 frames of each are timed.
     Returns, at ``[n - 1]``, the median time of a frame with the first n side by side over the same
@@ -244,13 +210,13 @@ def measure_cohort(
 def _run_beside(
     pipelines: Sequence[Pipeline], frames: Sequence[Frame], runs: int, clock: Clock
 ) -> list[list[int]]:
-    """Times of frames of each pipeline, during which all the others ran."""
+    """Measure frames of each pipeline while all the others run."""
     stamps_ns: list[list[int]] = [[] for _ in pipelines]
     left, lock, done = len(pipelines), threading.Lock(), threading.Event()
 
     def stamp(number: int) -> None:
         nonlocal left
-        # All go on until the last one has enough, so that none runs alone at the end.
+        # All continue until the last one has enough, so that none runs alone at the end.
         if len(stamps_ns[number]) <= runs:
             stamps_ns[number].append(clock.now_ns())
             if len(stamps_ns[number]) > runs:
@@ -263,17 +229,3 @@ def _run_beside(
         while not done.wait(_CHECK_S):
             load.check()
     return [[end - begin for begin, end in pairwise(row)] for row in stamps_ns]
-
-
-def compare_beside(
-    alone: Mapping[_K, Integers], beside: Mapping[_K, Integers]
-) -> dict[_K, Beside]:
-    """Slow-down of frames beside a load, from times in ns, int64 [frames, runs]."""
-
-    def ratio(key: _K, share: float) -> float:
-        before, after = (
-            order_statistic(times[key].sum(axis=1), share) for times in (alone, beside)
-        )
-        return float(after / max(1, before))
-
-    return {key: Beside(ratio(key, 0.5), ratio(key, 0.99)) for key in beside}

@@ -1,7 +1,7 @@
-"""Times of the first frames of a fresh process, which runs this module.
+"""Cold starts: times of the first frames of a fresh process, which runs this module.
 
-The file cache of the system stays warm: only root could drop it. Cold are the imports, the model,
-the memory, and the kernels that libraries choose in their first run.
+The file cache of the system stays warm: only root could drop it. The imports, the model, the
+memory, and the kernels that libraries choose in their first run are cold.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LIMIT_S = 600.0
 
 @dataclass(frozen=True)
 class ColdSpec:
-    """What a fresh process is to load."""
+    """Variant of a model that a fresh process loads, with its options."""
 
     model: str
     variant: str
@@ -106,13 +106,12 @@ def start_cold(spec: ColdSpec, frames: Sequence[Frame]) -> ColdStart:
 
 
 def main(text: str) -> None:
-    """In the fresh process: load, run, and print the times as one line of JSON."""
+    """Load, run, and print the times as one line of JSON; called in the fresh process."""
     from jetson_dnn_rt.clock import SteadyClock
-    from jetson_dnn_rt.config.task import TaskConfig
+    from jetson_dnn_rt.config.task import NO_CACHE, TaskConfig
     from jetson_dnn_rt.models.sources.registry import load_model
+    from jetson_dnn_rt.runtime.task import Task
     from jetson_dnn_rt.tasks import Work
-    from jetson_dnn_rt.variants.library.library import Library
-    from jetson_dnn_rt.variants.running.variant_set import VariantSet
 
     request = json.loads(text)
     spec = read_record(ColdSpec, request["spec"])
@@ -132,17 +131,18 @@ def main(text: str) -> None:
         stages=spec.stages,
         finest_stages=spec.finest,
         amp_lists=spec.amp_lists,
+        engine_cache=spec.library or NO_CACHE,
     )
-    variants = VariantSet(
+    task = Task(
         config,
-        model,
         threads=spec.threads,
-        library=None if spec.library is None else Library(Path(spec.library)),
         clock=clock,
+        model=model,
+        frames=(),
         runs={spec.variant: spec.runs} if spec.runs else None,
         keep_refused=True,
     )
-    pipeline = variants.pipelines[spec.variant]
+    pipeline = task.variants.pipelines[spec.variant]
     variant_ns = clock.now_ns()
     stamps = []
     for frame in frames:
@@ -152,7 +152,7 @@ def main(text: str) -> None:
             stage.run(work)
             row.append(clock.now_ns())
         stamps.append(row)
-    variants.close()
+    task.close()
     fields = {
         "imported_ns": imported_ns,
         "model_ns": model_ns,

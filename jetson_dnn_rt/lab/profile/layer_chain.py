@@ -1,6 +1,6 @@
 """A network run layer by layer on torch, with a time stamp between any two of them.
 
-A layer is a part without a possible cut: a convolution with the normalisation and the activation
+A layer is a part that cannot be cut: a convolution with the normalisation and the activation
 that follow it, an addition, a pooling. On the CPU the stamps are the steady clock's, on a CUDA
 device events on the stream, so that nothing waits between two layers; no profiler is attached. The
 network computes the same as in one piece, but CUDA kernels are queued one by one here, where a
@@ -182,7 +182,7 @@ def _describe(module: fx.GraphModule) -> ChainLayer:
 
 
 def make_layer_chain(variants: VariantSet, name: str, *, threads: int, clock: Clock) -> LayerChain:
-    """The layers of a loaded variant; `ConfigurationError` if its back end fuses them."""
+    """Build the layers of a loaded variant; `ConfigurationError` if its back end fuses them."""
     spec = variants.pipelines[name].spec
     if spec.backend != "torch":
         raise ConfigurationError(
@@ -194,11 +194,7 @@ def make_layer_chain(variants: VariantSet, name: str, *, threads: int, clock: Cl
 
 
 def run_layers(
-    chain: LayerChain,
-    variants: VariantSet,
-    frames: Sequence[Frame],
-    runs: int,
-    clock: Clock,
+    chain: LayerChain, variants: VariantSet, frames: Sequence[Frame], runs: int, clock: Clock
 ) -> list[TimedRun]:
     """Time the layers on frames, taken in turn, between preprocessing and decoding.
 

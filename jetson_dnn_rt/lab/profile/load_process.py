@@ -1,7 +1,8 @@
-"""A process that keeps memory or GPU busy: ``python -m jetson_dnn_rt.lab.profile.load_process``.
+"""Co-runner process of a profile: keeps a core, memory or the GPU busy.
 
-It prints ``ready`` when the load has begun, and ends with its stdin: with the process that started
-it, even if that was killed. Then it prints how much it did, as one line of JSON.
+It prints ``ready`` when the load has begun, and exits when its stdin is closed: with the process
+that started it, even if that was killed. Then it prints how much work it did, as one line of JSON;
+nothing for a core.
 """
 
 from __future__ import annotations
@@ -22,8 +23,13 @@ GPU_SIDE = 2048  # of the float32 matrices: large enough to fill the GPUs of Jet
 _CALLS_IN_FLIGHT = 8  # so that the GPU does not wait for this process
 
 
+def make_cpu_load() -> tuple[Callable[[], None], float, str]:
+    """Make a loop that does nothing."""
+    return lambda: None, 0.0, ""
+
+
 def make_memory_load() -> tuple[Callable[[], None], float, str]:
-    """Copies of two blocks of memory: the call, how much it does, and the unit of that."""
+    """Make copies of two blocks of memory; return the call, its amount of work, and the unit."""
     one, other = (np.ones(MEMORY_BYTES, np.uint8) for _ in range(2))
 
     def work() -> None:
@@ -35,7 +41,7 @@ def make_memory_load() -> tuple[Callable[[], None], float, str]:
 
 
 def make_gpu_load() -> tuple[Callable[[], None], float, str]:
-    """Products of matrices on the first GPU; exits with code 3 if torch sees none."""
+    """Make products of matrices on the first GPU; exits with code 3 if torch sees none."""
     try:
         import torch
     except ImportError:
@@ -53,11 +59,11 @@ def make_gpu_load() -> tuple[Callable[[], None], float, str]:
     return work, _CALLS_IN_FLIGHT * 2 * GPU_SIDE**3 / 1e12, "TFLOP/s"
 
 
-LOADS = {"memory": make_memory_load, "gpu": make_gpu_load}
+LOADS = {"cpu": make_cpu_load, "memory": make_memory_load, "gpu": make_gpu_load}
 
 
 def main(kind: str) -> None:
-    """Work until stdin ends."""
+    """Run the load until stdin is closed."""
     work, amount, unit = LOADS[kind]()
     work()
     count = 0
@@ -67,7 +73,8 @@ def main(kind: str) -> None:
         try:
             sys.stdin.read()
             rate = count * amount / (time.monotonic() - begin_s)
-            print(json.dumps({"rate": rate, "unit": unit}), flush=True)
+            if unit:
+                print(json.dumps({"rate": rate, "unit": unit}), flush=True)
         finally:  # the process that started this one may be gone, and with it the reader
             os._exit(0)
 

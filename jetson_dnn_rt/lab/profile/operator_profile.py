@@ -1,7 +1,7 @@
 """Attribution of a variant's time to operators and kernels, in a pass with the PyTorch profiler.
 
-The profiler slows everything, small operators most of all. So its times show where the time goes
-and not how long a frame takes; that is measured without it.
+The profiler slows everything down, small operators most of all. So its times show where the time
+goes, not how long a frame takes; that is measured without it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from jetson_dnn_rt.variants.running.pipeline import Pipeline
 
 @dataclass(frozen=True)
 class OperatorTime:
-    """An operator of torch, or a kernel of a GPU."""
+    """Time of an operator of torch, or of a kernel of a GPU."""
 
     name: str  # ``aten::mkldnn_convolution``
     device: str  # ``cpu`` or ``cuda``
@@ -35,9 +35,9 @@ def profile_operators(
 ) -> list[OperatorTime]:
     """Run `runs` >= 1 frames, taken in turn, under the PyTorch profiler, after some without it.
 
-    `trace` is where a Chrome trace goes (chrome://tracing, ui.perfetto.dev): stages, operators,
-    kernels. The times of each device come longest first. `ConfigurationError` for a variant that
-    does not run on torch.
+    `trace` is the path of a Chrome trace (chrome://tracing, ui.perfetto.dev): stages, operators,
+    kernels. The times of each device are sorted, longest first. `ConfigurationError` for a variant
+    that does not run on torch.
     """
     if pipeline.spec.backend != "torch":
         raise ConfigurationError(
@@ -84,7 +84,7 @@ def _list_times(
     chosen = []
     for event in events:
         taken_us = float(getattr(event, field, getattr(event, old, 0.0)))
-        # Our marks and the profiler's own are no operators of the network.
+        # Our marks and the profiler's own are not operators of the network.
         if taken_us > 0.0 and event.key not in stages and not event.key.startswith("Profiler"):
             chosen.append((taken_us, event.key, event.count))
     total_us = sum(taken_us for taken_us, _, _ in chosen)

@@ -1,18 +1,17 @@
 """Measurement of stage times and power of tasks at clock configurations: the data of the tables.
 
-On real frames, since their content decides how long decoding takes; all stages of a frame
+Measured on real frames, since their content decides how long decoding takes; all stages of a frame
 together, since a slow frame is slow in several of them; at the clocks that are read back, since
-a kernel may set others than requested.
+the kernel may set others than requested.
 """
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import logging
 import statistics
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -23,7 +22,7 @@ from jetson_dnn_rt.clock import Clock
 from jetson_dnn_rt.coordinator.tables.tables import Integers
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.lab.profile.journal import ALONE, Chunk, ChunkKey, Journal, load_chunk
+from jetson_dnn_rt.lab.profile.journal import ALONE, Journal, name_chunk, pack_runs, unpack_chunk
 from jetson_dnn_rt.platforms.platform import Platform
 from jetson_dnn_rt.results import Result
 from jetson_dnn_rt.safety.records import read_record
@@ -42,7 +41,7 @@ POWER_NS = 1_000_000_000  # power is a mean over it: Jetsons' sensors average ov
 IDLE_STEP_NS = 20_000_000
 POWER_PERIOD_S = 0.02
 CHUNK = 50  # frames between two reports of progress; as many are lost when interrupted
-CURRENT = "current"  # clocks that nobody set
+CURRENT = "current"  # clocks that were not set
 
 Key = tuple[str, str]
 """A task and one of its variants."""
@@ -64,12 +63,12 @@ class ClockPoint:
 
     position: int  # its number in the platform's space, as read back
     times_ns: Mapping[Key, Integers]  # [frames, runs]: a back end may do several stages in one
-    power_w: Mapping[Key, float]  # mean while the variant runs; empty where nothing measures it
+    power_w: Mapping[Key, float]  # mean while the variant runs; empty if it cannot be measured
     idle_w: float | None  # while nothing runs
 
 
 class Profiler:
-    """Runs the variants of some tasks, one at a time, and keeps the results in the journal."""
+    """Profiler of some tasks: runs one variant at a time and stores the results in the journal."""
 
     def __init__(
         self,
@@ -80,8 +79,6 @@ class Profiler:
         progress: Progress = ignore_progress,
         journal: Journal | None = None,
     ) -> None:
-        if not tasks or not frames:
-            raise ValueError(f"tasks and frames must be at least one: {len(tasks)}, {len(frames)}")
         self.tasks, self.frames, self.platform = tuple(tasks), frames, platform
         self.clock, self.progress = clock, progress
         self.journal = Journal() if journal is None else journal
@@ -90,8 +87,8 @@ class Profiler:
     def compare(self) -> dict[Key, Agreement]:
         """Agreement of each variant with the full model, frame by frame.
 
-        The first variant of a task that does not approximate stands for the full model; a task
-        without one is left out.
+        The first exact variant of a task serves as the full model; a task without one is left
+        out.
         """
         found: dict[Key, Agreement] = {}
         for task in self.tasks:
@@ -136,10 +133,10 @@ class Profiler:
     ) -> list[ClockPoint]:
         """Measure all variants at clock configurations, one after the other.
 
-        By default the clocks stay, and that is the only point. The first configuration has `runs`
-        frames of each variant, >= 1, after some cold ones, the others as many or
-        `runs_of_others`. With `need_first` the others are of no use without it. A configuration
-        that the board sets twice is measured once.
+        By default the clocks are not changed, and there is only that point. The first
+        configuration gets `runs` frames of each variant, >= 1, after some cold ones; the others as
+        many, or `runs_of_others`. With `need_first` the first configuration must be reached. A
+        configuration that the board sets twice is measured once.
         """
         wanted: list[int | None] = [None] if positions is None else list(positions)
         counts = [runs] + [runs_of_others or runs] * (len(wanted) - 1)
@@ -147,7 +144,7 @@ class Profiler:
         points: dict[int, ClockPoint] = {}
         for position, count in zip(wanted, counts, strict=True):
             label = CURRENT if position is None else str(position)
-            known = self.journal.get(f"point|{label}")
+            known = self.journal.pieces.get(f"point|{label}")
             present = self._set_clocks(position) if known is None else int(known["position"])
             if need_first and not points and present != position:
                 space = self.platform.space
@@ -177,11 +174,11 @@ class Profiler:
         tasks: Sequence[ProfiledTask] | None = None,
         check: Callable[[], None] = lambda: None,
     ) -> dict[Key, Integers]:
-        """Times at the present clocks, [frames, runs] for each task and variant.
+        """Measure times at the present clocks, [frames, runs] for each task and variant.
 
         Variants of a task run frame by frame in turn, so that a row is one frame in all of them.
-        `condition` names what runs beside, for the journal; `check` is called after each chunk and
-        raises if the condition did not hold during it.
+        `condition` names the co-runners, for the journal; `check` is called after each chunk and
+        raises if the condition was violated during it.
         """
         chosen = self.tasks if tasks is None else tasks
         self._done, self._total = 0, runs * len(chosen)
@@ -204,17 +201,17 @@ class Profiler:
             chunks = []
             for first in range(0, runs, CHUNK):
                 count = min(CHUNK, runs - first)
-                key = ChunkKey(condition, label, task.name, first)
-                chunk = load_chunk(self.journal, key)
-                if chunk is None:
-                    self.progress(phase, self._done, self._total)
-                    chunk = Chunk(key, clocks, self._run_chunk(task, first, count))
-                    check()
-                    chunk.put(self.journal)
-                    self._done += count
-                else:  # from the journal: no part of the work left
+                name = name_chunk(condition, label, task.name, first)
+                if name in self.journal.pieces:  # no part of the work left
                     self._total -= count
-                chunks.append(chunk)
+                else:
+                    self.progress(phase, self._done, self._total)
+                    taken = self._run_chunk(task, first, count)
+                    check()
+                    runs_of = {variant: pack_runs(rows) for variant, rows in taken.items()}
+                    self.journal.put(name, {"clocks": clocks, "runs": runs_of})
+                    self._done += count
+                chunks.append(unpack_chunk(name, self.journal.pieces[name]))
             for name in task.variants.pipelines:
                 rows = [run.times_ns for c in chunks for run in c.runs[name] if not run.cold]
                 times_ns[task.name, name] = np.array(rows, dtype=np.int64)
@@ -254,37 +251,21 @@ class Profiler:
         power_w = {}
         for task in self.tasks:
             for name, pipeline in task.variants.pipelines.items():
-                frames = itertools.cycle(self.frames)
-                run = partial(_run_next, pipeline, frames)
-                power_w[task.name, name] = self._mean_power(run)
+                runs = map(pipeline.run, map(Work, itertools.cycle(self.frames)))
+                power_w[task.name, name] = self._mean_power(partial(next, runs))
         return power_w, idle_w
 
     def _rest(self) -> None:
         self.clock.sleep_until_ns(self.clock.now_ns() + IDLE_STEP_NS)
 
-    def _mean_power(self, work: Callable[[], None]) -> float:
-        """Mean power of the board, in watts, while `work` is called repeatedly."""
+    def _mean_power(self, work: Callable[[], object]) -> float:
+        """Measure the mean power of the board, in watts, while `work` is called repeatedly.
+
+        Without a counter of energy the power is read on a thread of its own: readings between
+        frames would be biased, since the GPU idles then.
+        """
         before_j = self.platform.energy_j()
         samples: list[float] = []
-        sampling = contextlib.nullcontext() if before_j is not None else self._sampling(samples)
-        begin_ns = self.clock.now_ns()
-        with sampling:
-            while self.clock.now_ns() < begin_ns + POWER_NS:
-                work()
-        seconds = (self.clock.now_ns() - begin_ns) / 1e9
-        after_j = self.platform.energy_j()
-        if before_j is not None and after_j is not None:
-            return (after_j - before_j) / seconds
-        if not samples:
-            raise ConfigurationError(f"{self.platform.title} gave no power within {seconds:.0f} s")
-        return statistics.fmean(samples)
-
-    @contextlib.contextmanager
-    def _sampling(self, samples: list[float]) -> Iterator[None]:
-        """Read the power repeatedly on a thread of its own.
-
-        Readings between frames would be biased: the GPU idles then.
-        """
         stop = threading.Event()
 
         def sample() -> None:
@@ -296,13 +277,20 @@ class Profiler:
                     return
 
         thread = threading.Thread(target=sample, name="power", daemon=True)
-        thread.start()
+        begin_ns = self.clock.now_ns()
         try:
-            yield
+            if before_j is None:
+                thread.start()
+            while self.clock.now_ns() < begin_ns + POWER_NS:
+                work()
         finally:
             stop.set()
-            thread.join()
-
-
-def _run_next(pipeline: Pipeline, frames: Iterator[Frame]) -> None:
-    pipeline.run(Work(next(frames)))
+            if before_j is None:
+                thread.join()
+        seconds = (self.clock.now_ns() - begin_ns) / 1e9
+        after_j = self.platform.energy_j()
+        if before_j is not None and after_j is not None:
+            return (after_j - before_j) / seconds
+        if not samples:
+            raise ConfigurationError(f"{self.platform.title} gave no power within {seconds:.0f} s")
+        return statistics.fmean(samples)

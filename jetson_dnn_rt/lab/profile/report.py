@@ -1,9 +1,10 @@
-"""The results of `profile` as JSON, for the file of tables and programs, and as text."""
+"""Report of `profile`: as JSON, for the file of tables and for programs, and as text."""
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import datetime, timezone
 from typing import Any
 
@@ -14,84 +15,72 @@ from jetson_dnn_rt.cli.progress import format_duration
 from jetson_dnn_rt.cli.text import Cell, format_rows
 from jetson_dnn_rt.coordinator.tables.tables import Integers, TaskTable, order_statistic
 from jetson_dnn_rt.lab.profile.cold_start import ColdStart
-from jetson_dnn_rt.lab.profile.profiling import Key, ProfiledTask
-from jetson_dnn_rt.lab.profile.session import Condition, Found, LayerTimes
-from jetson_dnn_rt.lab.profile.tables import ProfileResult
+from jetson_dnn_rt.lab.profile.profiling import ProfiledTask
+from jetson_dnn_rt.lab.profile.session import LayerTimes, ProfileSession
 from jetson_dnn_rt.platforms.machine import describe_machine
-from jetson_dnn_rt.platforms.platform import Platform
 
 LAYERS_SHOWN, OPERATORS_SHOWN = 12, 6  # the longest; the JSON has all
 
 _COLUMNS = {"best": "best ms", "mean": "mean", "p50": "p50", "p99": "p99", "max": "max"}
 
 
-@dataclass(frozen=True, eq=False)
-class Profiled:
-    """All measurements of a profile."""
-
-    tasks: tuple[ProfiledTask, ...]
-    platform: Platform
-    result: ProfileResult  # the tables
-    alone: Mapping[Key, Integers]  # [frames, runs], nothing beside, at the fastest clocks
-    found: Found
-
-
-def describe(
-    profiled: Profiled, *, frames: str, runs: int, threads: int, per: str = "stage"
-) -> dict[str, Any]:
+def describe(session: ProfileSession, args: argparse.Namespace, frames: str) -> dict[str, Any]:
     """The report as JSON, without the tables themselves; times in ms, power in W."""
-    result, clocks = profiled.result, profiled.result.clocks
+    result, clocks = session.result, session.result.clocks
     return {
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "machine": describe_machine(),
-        "platform": profiled.platform.title,
+        "platform": session.platform.title,
         "frames": frames,
-        "runs": runs,
-        "threads": threads,
-        "per": per,
+        "runs": args.runs,
+        "threads": args.threads,
+        "per": args.per,
         "clocks": {
-            "measured": len(profiled.found.points),
+            "measured": len(session.points),
             "configurations": len(clocks.space),
             "kept": len(clocks),
             "fastest": clocks.describe(clocks.fastest),
             # Relative errors, each measured point held out once; null = no prediction.
-            "time_error": None if result.time_error is None else asdict(result.time_error),
-            "power_error": None if result.power_error is None else asdict(result.power_error),
+            "time_error": result.time_error and asdict(result.time_error),
+            "power_error": result.power_error and asdict(result.power_error),
         },
         "power_measured": result.power_measured,
-        "interference": list(profiled.found.cohort),
-        "co_runners": {c.name: dict(c.load) for c in profiled.found.conditions},
+        "interference": list(session.cohort),
+        "co_runners": {c.name: dict(c.load) for c in session.conditions},
         "tasks": [
-            _describe_task(task, table, profiled)
-            for task, table in zip(profiled.tasks, result.tables, strict=True)
+            {
+                "task": task.name,
+                "model": task.variants.model.source,
+                "deadline_ms": table.deadline_ns / 1e6,
+                "period_ms": table.period_ns / 1e6,
+                "variants": [
+                    _describe_variant(session, task, table, v) for v in range(len(table.variants))
+                ],
+                "left_out": dict(task.variants.left_out),
+            }
+            for task, table in zip(session.tasks, result.tables, strict=True)
         ],
     }
 
 
-def _describe_task(task: ProfiledTask, table: TaskTable, profiled: Profiled) -> dict[str, Any]:
-    return {
-        "task": task.name,
-        "model": task.variants.model.source,
-        "deadline_ms": table.deadline_ns / 1e6,
-        "period_ms": table.period_ns / 1e6,
-        "variants": [_describe_variant(table, v, profiled) for v in range(len(table.variants))],
-        "left_out": dict(task.variants.left_out),
-    }
-
-
-def _describe_variant(table: TaskTable, variant: int, profiled: Profiled) -> dict[str, Any]:
+def _describe_variant(
+    session: ProfileSession, task: ProfiledTask, table: TaskTable, variant: int
+) -> dict[str, Any]:
     key = table.task, table.variants[variant]
-    found = profiled.found
     times_ms = table.times_ns[variant] / 1e6
     slowest = table.median_ns[variant] @ table.slowdown[variant]
-    agreement = found.agreements.get(key)
-    measured = profiled.result.power_measured
-    beside = {condition.name: _describe_condition(condition, key, profiled)
-              for condition in found.conditions}  # fmt: skip
+    agreement = session.agreements.get(key)
+    measured = session.result.power_measured
+    # Times beside others are by run, not by stage: a back end may do several stages in one.
+    runs = [stage.name for stage in task.variants.pipelines[key[1]].stages]
+    beside = {
+        condition.name: _compare(runs, session.alone[key], condition.times_ns[key])
+        for condition in session.conditions
+    }
     return {
         "variant": key[1],
         "accuracy": table.accuracy(variant),
-        "agreement": None if agreement is None else asdict(agreement),
+        "agreement": agreement and asdict(agreement),
         "time_ms": describe_times(times_ms.sum(axis=0)),
         "stages": dict(zip(table.stages, map(describe_times, times_ms), strict=True)),
         "slowest_clocks": float(slowest[0] / slowest[-1]),
@@ -100,26 +89,30 @@ def _describe_variant(table: TaskTable, variant: int, profiled: Profiled) -> dic
         "beside": beside,
         "points": [
             {
-                "clocks": profiled.platform.space.describe(point.position),
+                "clocks": session.platform.space.describe(point.position),
                 "time_ms": describe_times(point.times_ns[key].sum(axis=1) / 1e6),
             }
-            for point in found.points
+            for point in session.points
         ],
-        "layers": None if key not in found.layers else _describe_layers(found.layers[key]),
-        "operators": found.operators.get(key),
-        "cold": None if key not in found.cold else _describe_cold(found.cold[key]),
-        "left_out": found.left_out.get(key, []),
+        "layers": _describe_layers(session.layers[key]) if key in session.layers else None,
+        "operators": session.operators.get(key),
+        "cold": _describe_cold(session.cold[key]) if key in session.cold else None,
+        "left_out": session.left_out.get(key, []),
     }
 
 
-def _describe_condition(condition: Condition, key: Key, profiled: Profiled) -> dict[str, Any]:
-    """Times by run, not by stage: a back end may do several stages in one."""
-    task = next(task for task in profiled.tasks if task.name == key[0])
-    names = [stage.name for stage in task.variants.pipelines[key[1]].stages]
-    before, after = profiled.alone[key] / 1e6, condition.times_ns[key] / 1e6
-    pairs = zip(names, before.T, after.T, strict=True)
+def _compare(runs: Sequence[str], alone_ns: Integers, beside_ns: Integers) -> dict[str, Any]:
+    """Times [frames, runs] beside a load and alone; the ratio is that of quantiles of frames."""
+    before, after = alone_ns / 1e6, beside_ns / 1e6
+    pairs = zip(runs, before.T, after.T, strict=True)
     return {
-        "ratio": asdict(condition.ratios[key]),
+        "ratio": {
+            name: float(
+                order_statistic(beside_ns.sum(axis=1), share)
+                / max(1, order_statistic(alone_ns.sum(axis=1), share))
+            )
+            for name, share in (("p50", 0.5), ("p99", 0.99))
+        },
         "alone_ms": describe_times(before.sum(axis=1)),
         "time_ms": describe_times(after.sum(axis=1)),
         "stages": {

@@ -1,4 +1,4 @@
-"""One profile: its tasks and platform as the options say, its measurements, and its output."""
+"""One profile: tasks and platform from the options, measurements, and output."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,28 +21,23 @@ from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.coordinator.tables.files import TableFile, save_tables
 from jetson_dnn_rt.coordinator.tables.library_tables import list_variants
 from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.lab.profile.clock_model import choose_points, require_nnls
 from jetson_dnn_rt.lab.profile.cold_start import ColdSpec
 from jetson_dnn_rt.lab.profile.journal import Journal
 from jetson_dnn_rt.lab.profile.profiling import ProfiledTask, Profiler
-from jetson_dnn_rt.lab.profile.report import Profiled, describe, format_report
+from jetson_dnn_rt.lab.profile.report import describe, format_report
 from jetson_dnn_rt.lab.profile.session import ProfileSession, check_interference
-from jetson_dnn_rt.lab.profile.tables import (
-    find_presets,
-    make_measured_tables,
-    make_predicted_tables,
-)
-from jetson_dnn_rt.lab.profile.target import ProfileTarget
+from jetson_dnn_rt.lab.profile.tables import find_presets
+from jetson_dnn_rt.lab.profile.target import JOURNAL, open_output, write_report
 from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.models.sources.registry import load_model
 from jetson_dnn_rt.platforms import detect
 from jetson_dnn_rt.platforms.machine import describe_machine
 from jetson_dnn_rt.platforms.platform import Platform
+from jetson_dnn_rt.runtime.task import Task
 from jetson_dnn_rt.variants.library.library import Library
 from jetson_dnn_rt.variants.measuring.measurement import approximates
 from jetson_dnn_rt.variants.measuring.sample_frames import open_frames
-from jetson_dnn_rt.variants.running import variant_set
 from jetson_dnn_rt.variants.running.pipeline import Pipeline
 from jetson_dnn_rt.variants.running.variant_set import VariantSet, choose_default
 
@@ -50,7 +46,6 @@ CURRENT, SAMPLE = "current", "sample"
 LAYER = "layer"
 DEFAULT_FRAMES = "synthetic"
 FRAMES_LIMIT = 64
-LEAST_RUNS = 10  # at each point of a sample; a median of fewer is of no use
 
 _TASK = re.compile(r"[a-z][a-z0-9_]*")
 
@@ -63,7 +58,7 @@ def profile(args: argparse.Namespace, default_operators: int) -> int:
     # Before torch is imported: its profiler writes to stderr that there is no GPU.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     models = name_tasks(args.model)
-    target = ProfileTarget(args.output, args.trace_limit_mb)
+    tables, folder = open_output(args.output)
     check_interference(args.interference)
     if args.frames is None:
         logger.warning(
@@ -76,86 +71,72 @@ def profile(args: argparse.Namespace, default_operators: int) -> int:
         raise ConfigurationError(f"--frames {source}: there is no frame")
     if len(frames) == 1:
         logger.warning("--frames %s: one frame, so times vary less than on the road", source)
+    if args.operators is None:
+        args.operators = default_operators if folder is not None or args.per == LAYER else 0
     with contextlib.ExitStack() as stack:
         platform = open_platform(args.clocks, stack)
-        choose_clocks(args.clocks, platform)  # fails before a model is loaded
-        if args.operators is None:
-            wanted = target.folder is not None or args.per == LAYER
-            args.operators = default_operators if wanted else 0
+        positions = choose_clocks(args.clocks, platform)  # fails before a model is loaded
         loader = TaskLoader(args, stack)
-        tasks = loader.open_tasks(models, target.settings)
-        settings = list_settings(args, source, len(frames), tasks)
-        journal = stack.enter_context(target.open_journal(settings))
+        journal = stack.enter_context(Journal(folder and folder / JOURNAL))
+        tasks = loader.open_tasks(models, journal.settings)
+        journal.begin(list_settings(args, source, len(frames), tasks))
+        if folder is not None:
+            if journal.resumed:
+                logger.info(
+                    "%s: %d pieces are measured already, continuing", folder, journal.resumed
+                )
+            stack.push(partial(_log_how_to_continue, folder))
         progress = stack.enter_context(PhaseProgress())
-        stack.push(target.log_how_to_continue)
-        session, profiled = _measure(loader, tasks, frames, platform, journal, target, progress)
-        report = describe(
-            profiled, frames=source, runs=args.runs, threads=args.threads, per=args.per
-        )
-        report["resumed"] = journal.resumed > 0
-        report["seconds"] = time.monotonic() - begin_s
-        if target.tables is not None:
-            made, cohort = profiled.result, session.found.cohort
+        clock = clocks.SteadyClock()
+        profiler = Profiler(tasks, frames, platform, clock, progress, journal)
+        session = ProfileSession(profiler, args.threads, folder)
+        _measure(session, loader, positions, progress)
+        report = {
+            **describe(session, args, source),
+            "resumed": journal.resumed > 0,
+            "seconds": time.monotonic() - begin_s,
+        }
+        if tables is not None:
+            made = session.result
+            cohort = tuple(session.cohort)
             file = TableFile(made.clocks, made.tables, cohort, made.power_measured, report)
-            save_tables(target.tables, file)
+            save_tables(tables, file)
             report["output"] = str(args.output)
-        if target.folder is not None:
-            session.write_traces(
-                {"runs": args.runs, "frames": source, "threads": args.threads, "workers": 1}
-            )
-            target.write_report(report)
+        if folder is not None:
+            about = {"runs": args.runs, "frames": source, "threads": args.threads, "workers": 1}
+            session.write_traces(folder, about, args.trace_limit_mb)
+            write_report(folder, report)
     print(format_report(report), file=sys.stderr if args.json else sys.stdout)
     if args.json:
         print(json.dumps(report))
     return 0
 
 
+def _log_how_to_continue(folder: Path, kind: object, error: object, traceback: object) -> None:
+    if error is not None:
+        logger.info("measurements are kept in %s: the same command continues", folder)
+
+
 def _measure(
+    session: ProfileSession,
     loader: TaskLoader,
-    tasks: Sequence[ProfiledTask],
-    frames: Sequence[Frame],
-    platform: Platform,
-    journal: Journal,
-    target: ProfileTarget,
+    positions: list[int] | None,
     progress: PhaseProgress,
-) -> tuple[ProfileSession, Profiled]:
-    args = loader.args
-    phases = [args.per == LAYER, args.operators > 0, args.cold > 0]
-    total = 1 + len(args.interference) + sum(phases)
-    steps = iter(range(1, total + 1))
-
-    def begin() -> None:
-        progress.begin("profile", next(steps), total)
-
-    clock = clocks.SteadyClock()
-    positions = choose_clocks(args.clocks, platform)
-    begin()
-    profiler = Profiler(tasks, frames, platform, clock, progress, journal)
-    session = ProfileSession(profiler, args.threads, target)
-    found = session.found
-    found.agreements = profiler.compare()
-    predict = args.clocks == SAMPLE and len(positions or ()) < len(platform.space)
-    of_others = max(LEAST_RUNS, args.runs // 4) if predict else args.runs
-    found.points = profiler.measure_points(positions, args.runs, of_others, need_first=predict)
-    make = make_predicted_tables if predict else make_measured_tables
-    result = make(platform, tasks, found.points, found.agreements)
-    fastest = int(result.clocks.indices[result.clocks.fastest])
-    if positions is not None:
-        platform.apply(fastest)
-    alone = next((p for p in found.points if p.position == fastest), found.points[0]).times_ns
-    for interference in args.interference:
-        begin()
-        session.measure_beside(interference, args.runs, alone, loader.open_pipeline)
+) -> None:
+    args, runs = loader.args, loader.args.runs
+    predict = args.clocks == SAMPLE and len(positions or ()) < len(session.platform.space)
+    passes = [partial(session.measure_tables, positions, runs, predict=predict)]
+    for kind, count in args.interference:
+        passes.append(partial(session.measure_beside, kind, count, runs, loader.open_pipeline))
     if args.per == LAYER:
-        begin()
-        session.measure_layers(args.runs)
+        passes.append(partial(session.measure_layers, runs))
     if args.operators:
-        begin()
-        session.profile_operators(args.operators)
+        passes.append(partial(session.profile_operators, args.operators))
     if args.cold:
-        begin()
-        session.measure_cold(args.cold, loader.cold_spec)
-    return session, Profiled(tuple(tasks), platform, result, alone, found)
+        passes.append(partial(session.measure_cold, args.cold, loader.cold_spec))
+    for number, measure in enumerate(passes, start=1):
+        progress.begin("profile", number, len(passes))
+        measure()
 
 
 def name_tasks(models: Sequence[str]) -> dict[str, str]:
@@ -197,7 +178,7 @@ def choose_clocks(text: str, platform: Platform) -> list[int] | None:
         return None
     space = platform.space
     if text == SAMPLE:
-        require_nnls()  # before minutes of measuring
+        require_nnls()  # before minutes of measurements
         return [int(position) for position in choose_points(space, include=find_presets(platform))]
     names = {"slowest": space.slowest, "fastest": space.fastest}
     positions = []
@@ -218,7 +199,7 @@ def choose_clocks(text: str, platform: Platform) -> list[int] | None:
 
 
 class TaskLoader:
-    """Loads models and variants as the options say; the stack closes them."""
+    """Loader of the models and variants in the options; the stack closes them."""
 
     def __init__(self, args: argparse.Namespace, stack: contextlib.ExitStack) -> None:
         self.args = args
@@ -241,7 +222,7 @@ class TaskLoader:
         tasks = []
         for task, name in models.items():
             model = load_model(name, weights=args.weights, trust=args.trust)
-            # An earlier start chose stages by measuring: others could not be added to those.
+            # An earlier start chose stages by measuring; times of other stages could not be added.
             known = earlier.get("tasks", {}).get(task, {})
             stages = len(known["stages"]) - 2 if known and not args.stages else args.stages
             names = list_names(args.variants, model, self._library)
@@ -282,14 +263,15 @@ class TaskLoader:
             amp_lists=args.amp_lists,
         )
         clock = clocks.SteadyClock()
-        variants = variant_set.VariantSet(
-            config, model, threads=args.threads, library=library, clock=clock, runs=runs
-        )
-        stack.callback(variants.close)
-        return variants
+        task = Task(
+            config, threads=args.threads, clock=clock, model=model, frames=(), library=library,
+            runs=runs,
+        )  # fmt: skip
+        stack.callback(task.close)
+        return task.variants
 
     def cold_spec(self, task: ProfiledTask, variant: str) -> ColdSpec:
-        """What a fresh process is to load for a variant."""
+        """Describe what a fresh process loads for a variant."""
         args, library = self.args, task.variants.library
         return ColdSpec(
             model=task.variants.model.source,
@@ -315,7 +297,7 @@ def list_names(text: str, model: Model, library: Library) -> list[str]:
 def list_settings(
     args: argparse.Namespace, source: str, frames: int, tasks: Sequence[ProfiledTask]
 ) -> dict[str, Any]:
-    """Everything that the measurements depend on; what may be requested later is left out."""
+    """List the settings that measurements depend on, without those that may be added later."""
     machine = describe_machine()
     return {
         "tasks": {

@@ -1,4 +1,4 @@
-"""Tables from measured clock points: predicted where nothing was measured, then reduced."""
+"""Tables from measured clock points: missing points predicted, then reduced to the best."""
 
 from __future__ import annotations
 
@@ -18,16 +18,15 @@ from jetson_dnn_rt.coordinator.tables.library_tables import (
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable, Floats, Integers, TaskTable
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.lab.profile.clock_model import HeldOutError, PowerModel, TimeModel
-from jetson_dnn_rt.lab.profile.profiling import ClockPoint, Key, ProfiledTask
+from jetson_dnn_rt.lab.profile.profiling import ClockPoint, Key, Profiler
 from jetson_dnn_rt.platforms.platform import Platform
-from jetson_dnn_rt.variants.measuring.agreement import Agreement
 
 _WATTS = re.compile(r"(\d+)W")
 
 
 @dataclass(frozen=True, eq=False)
 class ProfileResult:
-    """Tables, and the errors of the models behind them."""
+    """Tables of a profile, and the errors of the models behind them."""
 
     clocks: ClockTable
     tables: tuple[TaskTable, ...]
@@ -36,13 +35,8 @@ class ProfileResult:
     power_error: HeldOutError | None = None  # of the worst of the power models
 
 
-def make_measured_tables(
-    platform: Platform,
-    tasks: Sequence[ProfiledTask],
-    points: Sequence[ClockPoint],
-    agreements: Mapping[Key, Agreement],
-) -> ProfileResult:
-    """Tables of exactly the measured configurations, slow to fast.
+def make_measured_tables(profiler: Profiler, points: Sequence[ClockPoint]) -> ProfileResult:
+    """Make tables of exactly the measured configurations, slow to fast.
 
     Presets Max-N and Max-Q that were not measured are the fastest and the slowest.
     """
@@ -51,6 +45,7 @@ def make_measured_tables(
     positions = [point.position for point in ordered]
     measured = _has_power(points)
     idle_w = [point.idle_w if measured else UNKNOWN_IDLE_W for point in ordered]
+    platform = profiler.platform
     max_n, max_q = find_presets(platform)
     clocks = ClockTable(
         platform.space,
@@ -68,24 +63,18 @@ def make_measured_tables(
         key: np.array([point.power_w[key] if measured else UNKNOWN_BUSY_W for point in ordered])
         for key in fastest
     }
-    tables = _make_tables(tasks, ordered[-1], agreements, slowdown, power_w)
+    tables = _make_tables(profiler, ordered[-1], slowdown, power_w)
     return ProfileResult(clocks, tables, measured)
 
 
-def make_predicted_tables(
-    platform: Platform,
-    tasks: Sequence[ProfiledTask],
-    points: Sequence[ClockPoint],
-    agreements: Mapping[Key, Agreement],
-) -> ProfileResult:
-    """Tables of all the board's configurations, predicted from some, reduced to the best.
+def make_predicted_tables(profiler: Profiler, points: Sequence[ClockPoint]) -> ProfileResult:
+    """Make tables of all the board's configurations, predicted from some, reduced to the best.
 
     Predictions replace measured points too: single points are noisier than the model of all of
-    them, and the search for the best would pick the lucky ones. `UndeterminedError` if the points
-    leave a part of the models open, `ConfigurationError` if the fastest configuration is not
-    among them.
+    them, and the search for the best would pick the lucky ones. `ConfigurationError` if the points
+    leave part of the models undetermined, or the fastest configuration is not among them.
     """
-    space = platform.space
+    platform, space = profiler.platform, profiler.platform.space
     at_fastest = [point for point in points if point.position == space.fastest]
     if not at_fastest:
         raise ConfigurationError(
@@ -115,18 +104,18 @@ def make_predicted_tables(
         if measured:
             watts = np.array([point.power_w[key] for point in points])
             busy_w, error = _fit_power(time_model, positions, watts, runs)
-            # Two models with errors of their own, but a busy board never takes less power.
+            # Two models with independent errors, but a busy board never draws less power.
             power_w[key] = np.maximum(busy_w, idle_w)
             errors.append(error)
     clocks = ClockTable(space, np.arange(len(space)), idle_w, *find_presets(platform))
-    tables = _make_tables(tasks, at_fastest[0], agreements, slowdown, power_w)
+    tables = _make_tables(profiler, at_fastest[0], slowdown, power_w)
     clocks, reduced = reduce_clocks(clocks, tables)
     worst = max(errors, key=lambda error: error.p95, default=None)
     return ProfileResult(clocks, tuple(reduced), measured, time_model.error, worst)
 
 
 def find_presets(platform: Platform) -> tuple[int, int]:
-    """Positions of Max-N and Max-Q.
+    """Find the positions of Max-N and Max-Q.
 
     If no power mode has these names, those of the most and the fewest watts (``15W``,
     ``MODE_10W``); on a board without modes the fastest and the slowest configuration.
@@ -155,14 +144,13 @@ def _fit_power(
 
 
 def _make_tables(
-    tasks: Sequence[ProfiledTask],
+    profiler: Profiler,
     fastest: ClockPoint,
-    agreements: Mapping[Key, Agreement],
     slowdown: Mapping[Key, Floats],
     power_w: Mapping[Key, Floats],
 ) -> tuple[TaskTable, ...]:
-    made = []
-    for task in tasks:
+    made, agreements = [], profiler.compare()
+    for task in profiler.tasks:
         profiles = {}
         for name, pipeline in task.variants.pipelines.items():
             key = task.name, name

@@ -1,4 +1,4 @@
-"""Advice on a recording in words, most urgent first."""
+"""Advice on a recording, in words, most urgent first."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections import Counter
 import numpy as np
 
 from jetson_dnn_rt.lab.report.budgets import HIGHEST, P99, Needs, Schedulability
-from jetson_dnn_rt.lab.report.recording import Bursts, TaskColumns, split_response
+from jetson_dnn_rt.lab.report.recording import TaskColumns, split_response
 from jetson_dnn_rt.lab.report.wording import format_count, format_ms, format_share, join_words
 from jetson_dnn_rt.tasks import Outcome
 
 CLUSTERED = 3.0
-"""Ratio of P(miss | miss) to the share of misses from which misses are called bursts."""
+"""Ratio of P(miss | miss) to the share of misses above which misses count as bursts."""
 VARYING = 2.0
-"""Ratio of the execution's p99 to its median from which execution is called varying."""
+"""Ratio of the execution's p99 to its median above which execution counts as varying."""
 
 _VARIES = (
     f"the same work takes more than {VARYING:g} times its median in one of a hundred frames. "
@@ -34,8 +34,9 @@ _MEANINGS = {
 }
 
 
-def describe_task(task: TaskColumns, bursts: Bursts) -> list[str]:
+def describe_task(task: TaskColumns) -> list[str]:
     """Describe the outcomes of a task's frames, in sentences."""
+    bursts = task.bursts
     count, missed = len(task), int(task.missed.sum())
     deadline = format_ms(task.usual_deadline_ns)
     if not missed:
@@ -51,7 +52,7 @@ def describe_task(task: TaskColumns, bursts: Bursts) -> list[str]:
             f"a result was {format_ms(bursts.longest_ns)}, from "
             f"{bursts.longest_start_ns / 1e9:.1f} s on.",
         ]
-        if _is_clustered(task, bursts):
+        if _is_clustered(task):
             lines.append(
                 f"Misses come in bursts: after a miss the next frame is missed too in "
                 f"{format_share(bursts.after_miss)} of the cases."
@@ -66,7 +67,7 @@ def describe_task(task: TaskColumns, bursts: Bursts) -> list[str]:
 
 
 def _list_reasons(task: TaskColumns) -> list[str]:
-    """Say why frames were given up, the most frequent reason first."""
+    """List why frames were dropped, the most frequent reason first."""
     reasons: Counter[str] = Counter()
     for reason, times in task.reasons.items():
         word = reason.partition(": ")[2]
@@ -79,11 +80,11 @@ def _list_reasons(task: TaskColumns) -> list[str]:
         f"{'once' if times == 1 else f'{times:,} times'} {text}"
         for text, times in reasons.most_common(4)
     ]
-    return [f"Why they were given up: {join_words(words)}."]
+    return [f"Why they were dropped: {join_words(words)}."]
 
 
-def _is_clustered(task: TaskColumns, bursts: Bursts) -> bool:
-    missed = int(task.missed.sum())
+def _is_clustered(task: TaskColumns) -> bool:
+    missed, bursts = int(task.missed.sum()), task.bursts
     return (
         missed >= _FEW
         and math.isfinite(bursts.after_miss)
@@ -92,9 +93,7 @@ def _is_clustered(task: TaskColumns, bursts: Bursts) -> bool:
     )
 
 
-def advise_task(
-    task: TaskColumns, bursts: Bursts, schedulability: Schedulability | None
-) -> list[str]:
+def advise_task(task: TaskColumns, schedulability: Schedulability | None) -> list[str]:
     """Advise on the misses of a task, without its name."""
     missed = int(task.missed.sum())
     if not missed:
@@ -117,11 +116,10 @@ def advise_task(
         advice.append(_find_cause(task, schedulability))
     if missed > failed and _varies(task) and _VARIES not in advice:
         advice.append(_VARIES)
-    if _is_clustered(task, bursts):
+    if _is_clustered(task):
         advice.append(
-            "what uses its results must do without them for "
-            f"{format_ms(bursts.longest_ns)}; look for the cause at "
-            f"{bursts.longest_start_ns / 1e9:.1f} s in the timeline."
+            f"what uses its results must do without them for {format_ms(task.bursts.longest_ns)}; "
+            f"look for the cause at {task.bursts.longest_start_ns / 1e9:.1f} s in the timeline."
         )
     return advice
 
@@ -131,7 +129,7 @@ def _is_overload(schedulability: Schedulability | None) -> bool:
 
 
 def advise_cohort(schedulability: Schedulability | None) -> list[str]:
-    """Advise where more work arrives than the machine can do."""
+    """Advise if more work arrives than the machine can do."""
     if schedulability is None or not _is_overload(schedulability):
         return []
     workers, load = schedulability.workers, schedulability.mean_load

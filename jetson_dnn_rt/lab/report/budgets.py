@@ -1,14 +1,15 @@
-"""Schedulability with measured budgets: what fits together, and which deadline would fit.
+"""Schedulability with measured budgets: which tasks fit together, and which deadline would fit.
 
-A budget is what a job may take: an observed quantile, the high-water mark or, where there is one,
+A budget is the time a job may take: an observed quantile, the high-water mark or, if there is one,
 the upper bound of the pWCET. The analysis (`scheduling.analysis`) is a proof for jobs that stay
-within their budgets and says nothing of the others: hence one verdict for each budget.
+within their budgets and does not cover the others: hence one verdict for each budget.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -25,23 +26,23 @@ P99, P999, HIGHEST, BOUND = "p99", "p99.9", "highest seen", "pWCET 1e-4"
 _QUANTILES = {P99: 0.99, P999: 0.999}
 _BOUND_EXCEEDANCE = 1e-4
 LEAST_TIMES = 20
-"""Variants with fewer measured jobs are no basis for a budget."""
+"""Variants with fewer measured jobs get no budget."""
 MOST_CHOICES = 48
-"""Combinations of variants that are judged."""
+"""Maximum number of combinations of variants that are analysed."""
 MOST_VARIANTS = 3
 _SEARCH_LIMIT = 64
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One variant for each of some tasks, with a verdict for each budget."""
+    """Choice of one variant for each of some tasks, with a verdict for each budget."""
 
     variants: dict[str, str]
     verdicts: dict[str, Verdict]
 
     @property
     def most_careful(self) -> str:
-        """Most careful budget that it fits with; empty for none."""
+        """Most careful budget with which the choice fits; empty if there is none."""
         fitting = [name for name, verdict in self.verdicts.items() if verdict.schedulable]
         return fitting[-1] if fitting else ""
 
@@ -51,7 +52,7 @@ class Needs:
     """Needs of a task beside the others as measured, by budget.
 
     `least_deadline_ns` is the least relative deadline with which the analysis succeeds, the other
-    tasks as they are; None where no deadline would do.
+    tasks unchanged; None if no deadline would do.
     """
 
     variant: str
@@ -67,8 +68,8 @@ class Schedulability:
 
     `workers` stages run side by side. `mean_load` is that of all jobs that started, in workers:
     above `workers` no schedule helps. `choices` are all tasks in each combination of measured
-    variants. `together` holds, where not all tasks fit with the highest times seen, the largest
-    sets that do.
+    variants. If not all tasks fit with the highest times seen, `together` has the largest sets
+    that do.
     """
 
     workers: int
@@ -81,7 +82,7 @@ class Schedulability:
 
 @dataclass(frozen=True)
 class _Measured:
-    """A task in one variant."""
+    """Measured task in one variant."""
 
     task: str
     variant: str
@@ -94,7 +95,7 @@ def analyse_recording(
     """Analyse what was measured, with the usual deadlines and periods of its tasks.
 
     Campaigns are by title of the sample; a missing one means no bound. The result is None when no
-    task has enough measured jobs, or none comes more than once.
+    task has enough measured jobs, or none is released more than once.
     """
     measured = {name: _measure(recording, name, campaigns) for name in recording.tasks}
     measured = {name: variants for name, variants in measured.items() if variants}
@@ -121,7 +122,7 @@ def analyse_recording(
 def find_period(recording: Recording, task: str) -> int:
     """Return the time between frames: as configured, else as measured; 0 = unknown.
 
-    A profile and a sequential evaluation run frame after frame: their releases tell nothing.
+    A profile and a sequential evaluation run frame after frame: their releases have no period.
     """
     described = recording.metadata.tasks.get(task)
     asked_ns = described.period_ns if described else 0
@@ -148,20 +149,14 @@ def _measure(
         stages = recording.stages_of(task, sample)
         longest_ns = max((_budgets(s)[HIGHEST] for s in stages), default=0)
         budgets = _budgets(sample)
-        bound_ns = _bound_ns(campaigns.get(sample.title))
-        if bound_ns is not None:
-            budgets[BOUND] = max(bound_ns, budgets[HIGHEST])
-        demands = {
-            name: TaskDemand(
-                task,
-                max(1, budget_ns),
-                min(longest_ns, budget_ns) or budget_ns,
-                max(1, len(stages)),
-                columns.usual_deadline_ns,
-                period_ns,
-            )
-            for name, budget_ns in budgets.items()
-        }
+        for bound in campaigns[sample.title].bounds if sample.title in campaigns else ():
+            if math.isclose(bound.exceedance, _BOUND_EXCEEDANCE) and math.isfinite(bound.upper_ns):
+                budgets[BOUND] = max(math.ceil(bound.upper_ns), budgets[HIGHEST])
+        fixed = max(1, len(stages)), columns.usual_deadline_ns, period_ns
+        demands = {}
+        for name, budget_ns in budgets.items():
+            longest = min(longest_ns, budget_ns) or budget_ns
+            demands[name] = TaskDemand(task, max(1, budget_ns), longest, *fixed)
         found.append(_Measured(task, sample.subtitle, demands))
     return found
 
@@ -170,15 +165,6 @@ def _budgets(sample: Sample) -> dict[str, int]:
     ordered = np.sort(sample.times_ns)
     budgets = {name: int(quantile(ordered, q)) for name, q in _QUANTILES.items()}
     return {**budgets, HIGHEST: int(ordered[-1])}
-
-
-def _bound_ns(campaign: Campaign | None) -> int | None:
-    if campaign is None:
-        return None
-    for bound in campaign.bounds:
-        if math.isclose(bound.exceedance, _BOUND_EXCEEDANCE) and math.isfinite(bound.upper_ns):
-            return math.ceil(bound.upper_ns)
-    return None
 
 
 def _judge(measured: Sequence[_Measured], names: Sequence[str], workers: int) -> Choice:
@@ -243,10 +229,4 @@ def find_least_deadline(
     high = max(low, -(-_SEARCH_LIMIT * task.period_ns // step_ns))
     if not fits(high):
         return None
-    while low < high:
-        middle = (low + high) // 2
-        if fits(middle):
-            high = middle
-        else:
-            low = middle + 1
-    return high * step_ns
+    return (low + bisect_left(range(low, high), True, key=fits)) * step_ns

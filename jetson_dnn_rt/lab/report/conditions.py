@@ -18,7 +18,7 @@ LEAST_COMPARED = 100
 LEAST_SHARE = 0.1
 """Least share of the frames for a variant to be compared by itself."""
 LEAST_ABOVE = 3
-"""A quantile is compared where both recordings have so many times above it."""
+"""A quantile is compared if both recordings have this many times above it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +27,7 @@ class Shift:
 
     `condition` is the label of the second recording. `times_ns` are execution times before and
     after, by quantile and ``highest seen``; `missed` the shares of the task's frames that were
-    missed. `comparison` is None for too few times.
+    missed. `comparison` is None if there are too few times.
     """
 
     task: str

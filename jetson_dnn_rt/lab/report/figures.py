@@ -13,12 +13,10 @@ from jetson_dnn_rt.lab.report.budgets import HIGHEST, P99, Schedulability
 from jetson_dnn_rt.lab.report.conditions import Shift, pair_stages
 from jetson_dnn_rt.lab.report.recording import (
     OUTCOMES,
-    Bursts,
     Recording,
     Spent,
     TaskColumns,
     expect_bursts,
-    find_task_bursts,
     quantile,
     split_response,
 )
@@ -42,8 +40,8 @@ from jetson_dnn_rt.lab.report.style import (
     name_rows,
     render,
     use_log_shares,
+    write_label,
     write_title,
-    write_value,
 )
 from jetson_dnn_rt.lab.report.wording import format_count, format_digits, format_ms, format_share
 from jetson_dnn_rt.lab.wcet.samples import Flags, Sample
@@ -52,15 +50,17 @@ from jetson_dnn_rt.tasks import Outcome
 
 TASK_COLORS = ("#2b6cb0", "#e08e0b", "#2a8c6f", "#b5488f", "#5aa9c9", "#8a6d3b", "#8d99a6")
 OTHER = "#b3bcc5"
+VALUE: dict[str, Any] = {"fontweight": "bold", "color": INK, "zorder": 6}
+TIME = "time since the first frame [s]"
 VERDICTS = {True: "fits", False: "does not fit", None: "not proven"}
 
 TIMELINE_TASKS = 8
 TIMELINE_POINTS = 12_000
-"""Met frames that are drawn; misses are all drawn."""
+"""Maximum number of met frames drawn; misses are all drawn."""
 LONGEST_BURST = 12
-"""Bursts of this length and more share the last bar."""
+"""Bursts of this length or more share the last bar."""
 CURVE_POINTS = 1500
-"""Points of a survival curve: more would not be visible."""
+"""Points of a survival curve; more would not be visible."""
 MOST_STAGES, MOST_COMPARED_STAGES = 28, 14
 """Rows of a figure; where there are more stages, the longest are shown."""
 
@@ -74,7 +74,7 @@ _LANE = 0.055
 def draw_timeline(name: str, recording: Recording) -> Picture:
     """Draw the response of every frame over time, a panel for each task.
 
-    Of too many tasks those with most misses are drawn.
+    If there are too many tasks, those with most misses are drawn.
     """
     tasks = sorted(recording.tasks.values(), key=lambda task: -task.missed.sum())
     tasks = sorted(tasks[:TIMELINE_TASKS], key=lambda task: task.name)
@@ -82,14 +82,13 @@ def draw_timeline(name: str, recording: Recording) -> Picture:
     def draw(figure: Any, layout: Layout) -> None:
         height = 215 if len(tasks) <= 4 else 160
         stacked = Layout(layout.width_px, 1)
-        panels = stacked.panels(figure, len(tasks), height, narrow_px=height + 15)
+        panels = stacked.panels(figure, len(tasks), height, height + 15)
         for panel, task in zip(panels, tasks, strict=True):
             panel.sharex(panels[0])
             _draw_frames(panel, task, layout)
         for panel in panels[:-1]:
             panel.tick_params(labelbottom=False)
-        panels[-1].set_xlim(0, max(recording.span_ns, 1) / 1e9)
-        panels[-1].set_xlabel("time since the first frame [s]")
+        panels[-1].set(xlim=(0, max(recording.span_ns, 1) / 1e9), xlabel=TIME)
 
     alt = "Response time of every frame over time: " + "; ".join(
         f"{task.name}, {task.missed.sum()} of {len(task)} missed" for task in tasks
@@ -108,27 +107,19 @@ def _draw_frames(panel: Any, task: TaskColumns, layout: Layout) -> None:
     bottom = -top * _LANE * (len(lanes) + 0.6) if lanes else 0.0
     panel.set_ylim(bottom, top)
     panel.grid(False, axis="x")
-    bursts = find_task_bursts(task)
-    if bursts.longest > 1:
-        start_s = bursts.longest_start_ns / 1e9
-        panel.axvspan(start_s, start_s + bursts.longest_ns / 1e9, color="#f9d9d6", lw=0, zorder=0)
+    if task.bursts.longest > 1:
+        start_s, length_s = task.bursts.longest_start_ns / 1e9, task.bursts.longest_ns / 1e9
+        panel.axvspan(start_s, start_s + length_s, color="#f9d9d6", lw=0, zorder=0)
     panel.plot(time_s, deadline_ms, color=DEADLINE, lw=1.3, drawstyle="steps-post", zorder=3)
+    many, single = {"ms": 2.0, "alpha": 0.55, "zorder": 2}, {"ms": 3.6, "zorder": 4}
     for outcome in _RAN:
         chosen = task.outcome == OUTCOMES.index(outcome)
         met = outcome is Outcome.MET
         places = _thin_out(chosen, response_ms) if met else np.flatnonzero(chosen)
         if len(places):
-            panel.plot(
-                time_s[places],
-                np.minimum(response_ms[places], 0.985 * top),
-                "o",
-                ms=2.0 if met else 3.6,
-                mew=0,
-                alpha=0.55 if met else 1.0,
-                color=OUTCOME_COLORS[outcome],
-                zorder=2 if met else 4,
-                rasterized=True,
-            )
+            style = {**(many if met else single), "mew": 0, "color": OUTCOME_COLORS[outcome]}
+            shown_ms = np.minimum(response_ms[places], 0.985 * top)
+            panel.plot(time_s[places], shown_ms, "o", rasterized=True, **style)
     for lane, outcome in enumerate(lanes):
         places = np.flatnonzero(task.outcome == OUTCOMES.index(outcome))
         heights = np.full(len(places), -top * _LANE * (lane + 0.75))
@@ -164,16 +155,15 @@ def draw_misses(name: str, task: TaskColumns, span_ns: int) -> Picture | None:
     """Draw misses by kind over time and how many come in a row; None when nothing was missed."""
     if not task.missed.any():
         return None
-    bursts = find_task_bursts(task)
 
     def draw(figure: Any, layout: Layout) -> None:
-        left, right = layout.panels(figure, 2, 270, widths=(1.5, 1.0), narrow_px=240)
+        left, right = layout.panels(figure, 2, 270, 240, widths=(1.5, 1.0))
         _draw_misses_over_time(left, task, span_ns, layout)
-        _draw_bursts(right, task, bursts, layout)
+        _draw_bursts(right, task, layout)
 
     alt = (
         f"{format_count(int(task.missed.sum()), 'miss', 'misses')} of {task.name} over time; "
-        f"at most {bursts.longest} in a row"
+        f"at most {task.bursts.longest} in a row"
     )
     return render(name, alt, draw)
 
@@ -194,17 +184,16 @@ def _draw_misses_over_time(panel: Any, task: TaskColumns, span_ns: int, layout: 
         panel.bar(edges[:-1] / 1e9, share, np.diff(edges) / 1e9, bottom, **style)
         bottom += share
         words.append((f"■ {outcome.value} {task.count(outcome):,}", color))
-    panel.set_xlim(0, edges[-1] / 1e9)
-    panel.set_ylim(0, min(100.0, max(1.0, 1.1 * float(bottom.max()))))
+    top = min(100.0, max(1.0, 1.1 * float(bottom.max())))
+    panel.set(xlim=(0, edges[-1] / 1e9), ylim=(0, top), xlabel=TIME, ylabel="frames missed [%]")
     panel.grid(False, axis="x")
-    panel.set_xlabel("time since the first frame [s]")
-    panel.set_ylabel("frames missed [%]")
     write_title(panel, "When frames were missed", layout, words, width=0.6)
 
 
-def _draw_bursts(panel: Any, task: TaskColumns, bursts: Bursts, layout: Layout) -> None:
+def _draw_bursts(panel: Any, task: TaskColumns, layout: Layout) -> None:
     from matplotlib.ticker import NullLocator
 
+    bursts = task.bursts
     last = min(LONGEST_BURST, max(4, bursts.longest))
     lengths = np.arange(1, last + 1)
     counts = np.bincount(np.minimum(bursts.lengths, last), minlength=last + 1)[1:]
@@ -215,18 +204,17 @@ def _draw_bursts(panel: Any, task: TaskColumns, bursts: Bursts, layout: Layout) 
     panel.yaxis.set_minor_locator(NullLocator())
     panel.set_ylim(0, 3.2 * max(float(counts.max()), max(chance)))
     panel.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    above = {"xytext": (0, 4), "textcoords": "offset points", "ha": "center", "fontsize": 8.2}
     for length, count in zip(lengths, counts, strict=True):
         if count:
-            panel.annotate(f"{count:,}", (length, max(count, chance[length - 1])), **above)
+            place = float(length), max(count, chance[length - 1])
+            write_label(panel, f"{count:,}", place, (0, 4), "center baseline", fontsize=8.2)
     names = [str(length) for length in lengths]
     if bursts.longest > last:
         names[-1] += "+"
     panel.set_xticks(lengths, names)
     panel.tick_params(axis="x", length=0)
     panel.grid(False, axis="x")
-    panel.set_xlabel("frames missed in a row")
-    panel.set_ylabel("how many times")
+    panel.set(xlabel="frames missed in a row", ylabel="how many times")
     title = f"Longest time without a result: {format_ms(bursts.longest_ns)}"
     key = [("■ counted", DEADLINE), ("▬ if misses fell by chance", INK)]
     write_title(panel, title, layout, key, width=0.4)
@@ -269,7 +257,7 @@ def draw_variants(name: str, task: TaskColumns, span_ns: int) -> Picture | None:
         return None
 
     def draw(figure: Any, layout: Layout) -> None:
-        (panel,) = layout.panels(figure, 1, 210, narrow_px=230)
+        (panel,) = layout.panels(figure, 1, 210, 230)
         count = max(8, min(60 if layout.narrow else 120, len(task) // 8))
         names, edges_s, shares = share_variants(task, count, span_ns)
         bottom = np.zeros(count)
@@ -280,15 +268,13 @@ def draw_variants(name: str, task: TaskColumns, span_ns: int) -> Picture | None:
         shown = {task.variants[place]: n / used.sum() for place, n in enumerate(used)}
         rest = 1.0 - sum(shown.get(variant, 0.0) for variant in names)
         panel.grid(False, axis="x")
-        panel.set_ylabel("frames [%]")
-        panel.set_xlabel("time since the first frame [s]")
+        panel.set(xlabel=TIME, ylabel="frames [%]")
         key = [
             (f"■ {text}  {format_share(shown.get(text, rest))}", color)
             for text, color in zip(names, VARIANT_COLORS, strict=False)
         ]
         write_title(panel, "", layout, key)
-        panel.set_xlim(0, edges_s[-1])
-        panel.set_ylim(0, 100)
+        panel.set(xlim=(0, edges_s[-1]), ylim=(0, 100))
 
     return render(name, f"Variants of {task.name} over time: {', '.join(task.variants[:3])}", draw)
 
@@ -303,7 +289,7 @@ def draw_response(name: str, task: TaskColumns) -> Picture | None:
         return None
 
     def draw(figure: Any, layout: Layout) -> None:
-        left, right = layout.panels(figure, 2, 290, widths=(1.0, 1.25), narrow_px=250)
+        left, right = layout.panels(figure, 2, 290, 250, widths=(1.0, 1.25))
         _draw_response_histogram(left, task, layout)
         _draw_response_parts(right, spent, task.usual_deadline_ns / 1e6, layout)
 
@@ -333,15 +319,14 @@ def _draw_response_histogram(panel: Any, task: TaskColumns, layout: Layout) -> N
     key = [(f"{above} beyond the scale, in the last bar", DEADLINE)] if above else []
     title = f"p99 of the results: {quantile(ordered, 0.99):.0f} % of the deadline"
     write_title(panel, title, layout, key, width=0.45)
-    panel.set_xlabel("response as a share of the deadline [%]")
-    panel.set_ylabel("frames with a result")
+    panel.set(xlabel="response as a share of the deadline [%]", ylabel="frames with a result")
     panel.yaxis.set_major_formatter(format_thousands)
 
 
 def _draw_response_parts(
     panel: Any, spent: list[Spent], deadline_ms: float, layout: Layout
 ) -> None:
-    rows = np.arange(len(spent))[::-1]
+    rows = name_rows(panel, [part.title for part in spent], 0.5, 0.8)
     left = np.zeros(len(spent))
     key = []
     for text, color, times_ns in (
@@ -353,13 +338,12 @@ def _draw_response_parts(
         panel.barh(rows, widths, left=left, color=color, height=0.52, lw=0)
         left += widths
         key.append((f"■ {text}", MUTED if color == OTHER else color))
-    beside = {"xytext": (4, 0), "va": "center", "bbox": {"color": "white", "pad": 1.0}}
+    style = {**VALUE, "bbox": {"color": "white", "pad": 1.0}}
     for row, total in zip(rows, left, strict=True):
-        write_value(panel, format_ms(total * 1e6), (total, row), **beside)
+        write_label(panel, format_ms(total * 1e6), (total, row), (4, 0), "left center", **style)
     room = 1.3 if layout.narrow else 1.16
     panel.set_xlim(0, room * max(float(left.max()), min(deadline_ms, 4.0 * float(left.max()))))
-    name_rows(panel, rows, [part.title for part in spent], (-0.5, len(spent) - 0.2))
-    mark_deadline(panel, deadline_ms, f"deadline {format_digits(deadline_ms)} ms")
+    mark_deadline(panel, deadline_ms)
     write_title(panel, "Where the time goes", layout, key, width=0.55)
     panel.set_xlabel("response time [ms]")
 
@@ -373,7 +357,7 @@ def draw_tail(name: str, sample: Sample, campaign: Campaign | None) -> Picture:
     deadline_ms = sample.deadline_ns / 1e6
 
     def draw(figure: Any, layout: Layout) -> None:
-        left, right = layout.panels(figure, 2, 350, widths=(1.0, 1.25), narrow_px=300)
+        left, right = layout.panels(figure, 2, 350, 300, widths=(1.0, 1.25))
         _draw_distribution(left, ordered_ms, deadline_ms, layout)
         _draw_survival(right, ordered_ms, deadline_ms, campaign, layout)
         if not layout.narrow:
@@ -400,24 +384,16 @@ def _draw_distribution(panel: Any, ordered_ms: Any, deadline_ms: float, layout: 
     panel.grid(False, axis="x")
     for value, text in ((p50, "p50"), (p99, "p99")):
         panel.axvline(value, color=INK, lw=1.0, ls=(0, (3, 2)), ymax=0.86)
-        panel.annotate(
-            f"{text}\n{format_digits(value)}",
-            (value, 0.87),
-            xycoords=panel.get_xaxis_transform(),
-            ha="center",
-            va="bottom",
-            fontsize=8.2,
-            linespacing=1.1,
-            zorder=6,
-            bbox={"color": "white", "pad": 0.8},
-        )
+        style: dict[str, Any] = {"fontsize": 8.2, "linespacing": 1.1, "zorder": 6}
+        style |= {"xycoords": panel.get_xaxis_transform(), "bbox": {"color": "white", "pad": 0.8}}
+        label = f"{text}\n{format_digits(value)}"
+        write_label(panel, label, (value, 0.87), align="center bottom", **style)
     beyond = int(np.count_nonzero(ordered_ms > edges[-1]))
     title = "Most frames"
     if beyond:
         title += f" ({format_count(beyond, 'slower one')} not shown)"
     write_title(panel, title, layout, width=0.45)
-    panel.set_xlabel("execution time [ms]")
-    panel.set_ylabel("frames")
+    panel.set(xlabel="execution time [ms]", ylabel="frames")
     panel.yaxis.set_major_formatter(format_thousands)
     if deadline_ms and low <= deadline_ms <= panel.get_xlim()[1]:
         mark_deadline(panel, deadline_ms, f"deadline {format_digits(deadline_ms)}", top=0.8)
@@ -439,11 +415,7 @@ def survival(ordered: Any, points: int = CURVE_POINTS) -> tuple[Any, Any]:
 
 
 def _draw_survival(
-    panel: Any,
-    ordered_ms: Any,
-    deadline_ms: float,
-    campaign: Campaign | None,
-    layout: Layout,
+    panel: Any, ordered_ms: Any, deadline_ms: float, campaign: Campaign | None, layout: Layout
 ) -> None:
     count = len(ordered_ms)
     times, shares = survival(ordered_ms)
@@ -465,20 +437,13 @@ def _draw_survival(
     panel.plot(times, shares, color=MEASURED, drawstyle="steps-post", zorder=4)
     panel.plot([highest], [1.0 / count], "o", color=MEASURED, ms=6, zorder=5)
     crowded = highest > low + 0.4 * (right - low)
-    panel.annotate(
-        f"highest seen {format_digits(highest)} ms",
-        (highest, 1.0 / count),
-        xytext=(-7, -2) if crowded else (8, 0),
-        textcoords="offset points",
-        ha="right" if crowded else "left",
-        va="top" if crowded else "center",
-        color=MEASURED,
-        fontsize=8.4,
-        **on_pale,
-    )
+    offset, align = ((-7, -2), "right top") if crowded else ((8, 0), "left center")
+    text = f"highest seen {format_digits(highest)} ms"
+    place = highest, 1.0 / count
+    write_label(panel, text, place, offset, align, color=MEASURED, **on_pale)
     _draw_bounds(panel, bounds)
     if deadline_ms:
-        mark_deadline(panel, deadline_ms, f"deadline {format_digits(deadline_ms)} ms")
+        mark_deadline(panel, deadline_ms)
     key = []
     if campaign and bounds:
         key = [(f"◆ pWCET, upper bound at {100 * campaign.confidence:.0f} %", BOUND)]
@@ -492,14 +457,12 @@ def _draw_bounds(panel: Any, bounds: list[Any]) -> None:
     tops = [bound.upper_ns / 1e6 for bound in bounds]
     shares = [bound.exceedance for bound in bounds]
     panel.plot(tops, shares, color=BOUND, lw=1.2, ls=(0, (4, 2)), zorder=3)
-    label = {"fontsize": 8.4, "fontweight": "bold", "color": BOUND, "zorder": 6}
     for bound, share, top in zip(bounds, shares, tops, strict=True):
         if math.isfinite(bound.estimate_ns):
             panel.plot([bound.estimate_ns / 1e6, top], [share] * 2, color=BOUND, lw=1, zorder=3)
         face = BOUND if bound.support is Support.SUPPORTED else "white"
         panel.plot([top], [share], "D", ms=6, color=BOUND, mfc=face, zorder=5)
-        place = {"xytext": (6, 5), "textcoords": "offset points"}
-        panel.annotate(format_digits(top), (top, share), **place, **label)
+        write_label(panel, format_digits(top), (top, share), (6, 5), **{**VALUE, "color": BOUND})
 
 
 def choose_stages(stages: Sequence[Sample], most: int = MOST_STAGES) -> list[Sample]:
@@ -517,7 +480,7 @@ def draw_stages(name: str, stages: Sequence[Sample]) -> Picture:
 
     def draw(figure: Any, layout: Layout) -> None:
         height = 92 + 27 * len(shown)
-        (panel,) = layout.panels(figure, 1, height, narrow_px=height)
+        (panel,) = layout.panels(figure, 1, height, height)
         _draw_boxes(panel, shown, total_ns, narrow=layout.narrow)
         if rest:
             left_ns = total_ns - sum(float(stage.times_ns.mean()) for stage in shown)
@@ -533,7 +496,8 @@ def draw_stages(name: str, stages: Sequence[Sample]) -> Picture:
 
 
 def _draw_boxes(panel: Any, stages: Sequence[Sample], total_ns: float, *, narrow: bool) -> None:
-    rows = np.arange(len(stages))[::-1]
+    names = [shorten(dict(stage.key)["stage"], 18 if narrow else 44) for stage in stages]
+    rows = name_rows(panel, names, 0.6, 0.6)
     highest = 0.0
     shown: tuple[str, ...] = ()
     for row, stage in zip(rows, stages, strict=True):
@@ -556,30 +520,18 @@ def _draw_boxes(panel: Any, stages: Sequence[Sample], total_ns: float, *, narrow
         shown = ("p50", "share") if narrow else tuple(figures)
         _write_columns(panel, row, [figures[column] for column in shown])
     _write_columns(panel, len(stages) - 0.4, shown, bold=True)
-    names = [shorten(dict(stage.key)["stage"], 18 if narrow else 44) for stage in stages]
-    name_rows(panel, rows, names, (-0.6, len(stages) - 0.4))
-    panel.set_xlim(0, 1.04 * highest)
-    panel.set_xlabel("execution time [ms]")
+    panel.set(xlim=(0, 1.04 * highest), xlabel="execution time [ms]")
 
 
 def _write_columns(panel: Any, row: float, cells: Sequence[str], *, bold: bool = False) -> None:
     """Write figures in columns of 40 points to the right of the panel."""
-    last = len(cells) - 1
-    for place, cell in enumerate(cells):
+    weight = "bold" if bold else "normal"
+    style: dict[str, Any] = {"fontsize": 8.0, "color": MUTED, "fontweight": weight}
+    style |= {"xycoords": panel.get_yaxis_transform(), "annotation_clip": False}
+    for place, cell in enumerate(cells, start=1):
         # The last column is part of the layout, which keeps room for all of them.
-        panel.annotate(
-            cell if place < last else " " * 8 + cell,
-            (1.0, row),
-            xycoords=panel.get_yaxis_transform(),
-            xytext=((place + 1) * 40, 0),
-            textcoords="offset points",
-            ha="right",
-            va="center",
-            fontsize=8.0,
-            color=MUTED,
-            fontweight="bold" if bold else "normal",
-            annotation_clip=False,
-        )
+        text = cell if place < len(cells) else " " * 8 + cell
+        write_label(panel, text, (1.0, row), (place * 40, 0), "right center", **style)
 
 
 def shorten(text: str, length: int) -> str:
@@ -603,7 +555,7 @@ def draw_conditions(
     def draw(figure: Any, layout: Layout) -> None:
         height = max(330, 110 + 30 * len(chosen))
         count = 2 if chosen else 1
-        panels = layout.panels(figure, count, height, widths=(1.25, 1.0), narrow_px=320)
+        panels = layout.panels(figure, count, height, 320, widths=(1.25, 1.0))
         _draw_tails(panels[0], recordings[0].label, shown, layout)
         if chosen:
             _draw_stage_shifts(panels[1], chosen, stages, layout)
@@ -633,10 +585,9 @@ def _draw_tails(panel: Any, label: str, shifts: Sequence[Shift], layout: Layout)
     right = highest + margin
     if highest < deadline_ms < highest + 10 * margin:
         right = deadline_ms + margin
-    panel.set_xlim(low - margin, right)
-    panel.set_xlabel("execution time [ms]")
+    panel.set(xlim=(low - margin, right), xlabel="execution time [ms]")
     if deadline_ms:
-        mark_deadline(panel, deadline_ms, f"deadline {format_digits(deadline_ms)} ms")
+        mark_deadline(panel, deadline_ms)
     write_title(panel, "How often a frame takes longer", layout, key, width=0.55)
 
 
@@ -646,7 +597,8 @@ def _draw_stage_shifts(
     stages: Sequence[Sequence[tuple[Sample, Sample]]],
     layout: Layout,
 ) -> None:
-    rows = np.arange(len(chosen))[::-1]
+    names = [shorten(dict(stage.key)["stage"], 18 if layout.narrow else 26) for stage in chosen]
+    rows = name_rows(panel, names, 0.7, 0.6)
     for row, stage in zip(rows, chosen, strict=True):
         p99_before = quantile(np.sort(stage.times_ns), 0.99) / 1e6
         panel.plot([p99_before], [row], "o", ms=6, color=CONDITION_COLORS[0], zorder=5)
@@ -659,8 +611,6 @@ def _draw_stage_shifts(
             panel.plot([p99_before, p99], [row + offset] * 2, color=color, lw=2, zorder=3)
             panel.plot([p99], [row + offset], "o", ms=6, color=color, zorder=4)
             offset -= 0.16
-    names = [shorten(dict(stage.key)["stage"], 18 if layout.narrow else 26) for stage in chosen]
-    name_rows(panel, rows, names, (-0.7, len(chosen) - 0.4))
     panel.set_xlim(left=0)
     panel.margins(x=0.1)
     panel.set_xlabel("p99 of the stage [ms]")
@@ -675,8 +625,8 @@ def draw_budgets(name: str, result: Schedulability) -> Picture:
 
     def draw(figure: Any, layout: Layout) -> None:
         rows = max(len(result.needs), len(result.verdicts))
-        height, narrow_px = 130 + 46 * rows, 150 + 44 * rows
-        left, right = layout.panels(figure, 2, height, widths=(1.2, 1.0), narrow_px=narrow_px)
+        sizes = 130 + 46 * rows, 150 + 44 * rows
+        left, right = layout.panels(figure, 2, *sizes, widths=(1.2, 1.0))
         _draw_needs(left, result, layout)
         _draw_load(right, result, layout)
 
@@ -688,7 +638,7 @@ def draw_budgets(name: str, result: Schedulability) -> Picture:
 
 
 def _draw_needs(panel: Any, result: Schedulability, layout: Layout) -> None:
-    rows = np.arange(len(result.needs))[::-1]
+    rows = name_rows(panel, list(result.needs), 0.65, 0.65)
     right = 0.0
     for row, needs in zip(rows, result.needs.values(), strict=True):
         budgets = {name: value / 1e6 for name, value in needs.budgets_ns.items()}
@@ -705,9 +655,7 @@ def _draw_needs(panel: Any, result: Schedulability, layout: Layout) -> None:
             right = max(right, min(least / 1e6, 3.0 * deadline_ms))
             if least / 1e6 <= right:
                 panel.plot([least / 1e6], [row - 0.38], "^", ms=7, color=INK, zorder=5)
-    name_rows(panel, rows, list(result.needs), (-0.65, len(rows) - 0.35))
-    panel.set_xlim(0, 1.06 * right)
-    panel.set_xlabel("time [ms]")
+    panel.set(xlim=(0, 1.06 * right), xlabel="time [ms]")
     key = [
         ("■ p99", "#7fa9d6"),
         ("● highest seen", MEASURED),
@@ -720,7 +668,7 @@ def _draw_needs(panel: Any, result: Schedulability, layout: Layout) -> None:
 
 def _draw_load(panel: Any, result: Schedulability, layout: Layout) -> None:
     names = list(result.verdicts)
-    rows = np.arange(len(names))[::-1]
+    rows = name_rows(panel, names, 0.5, 0.8)
     left = np.zeros(len(names))
     key = []
     for number, (task, needs) in enumerate(result.needs.items()):
@@ -732,13 +680,12 @@ def _draw_load(panel: Any, result: Schedulability, layout: Layout) -> None:
             text = f"■ {task}" if number < len(TASK_COLORS) - 1 else "■ others"
             key.append((text, color))
     capacity = 100.0 * result.workers
-    inside = {"xytext": (2, 2), "va": "bottom", "bbox": {"color": "white", "pad": 0.4}}
+    style = {**VALUE, "bbox": {"color": "white", "pad": 0.4}}
     for row, budget, load in zip(rows, names, left, strict=True):
         text = f"{format_share(load / 100.0)}: {VERDICTS[result.verdicts[budget].schedulable]}"
-        write_value(panel, text, (0, row + 0.14), **inside)
+        write_label(panel, text, (0, row + 0.14), (2, 2), "left bottom", **style)
     panel.axvline(capacity, color=DEADLINE, lw=1.6, zorder=4)
-    name_rows(panel, rows, names, (-0.5, len(rows) - 0.2))
     panel.set_xlim(0, 1.06 * max(capacity, float(left.max())))
-    panel.set_xlabel("load of the machine with this budget [%]", color=MUTED)
+    panel.set_xlabel("load of the machine with this budget [%]")
     title = f"Do all fit together on {format_count(result.workers, 'worker')}?"
     write_title(panel, title, layout, [*key, ("| all there is", DEADLINE)], width=0.46)

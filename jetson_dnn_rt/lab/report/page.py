@@ -1,4 +1,4 @@
-"""The page: one HTML file with everything in it, and its figures as files."""
+"""Report page: one self-contained HTML file, and its figures as files."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import numpy as np
 from jetson_dnn_rt import __version__
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.lab.report.advice import describe_task
-from jetson_dnn_rt.lab.report.budgets import HIGHEST, P99, Schedulability
+from jetson_dnn_rt.lab.report.budgets import HIGHEST
 from jetson_dnn_rt.lab.report.conditions import Shift
 from jetson_dnn_rt.lab.report.figures import VERDICTS
 from jetson_dnn_rt.lab.report.recording import Recording, TaskColumns, quantile
-from jetson_dnn_rt.lab.report.report import Report
+from jetson_dnn_rt.lab.report.report import Report, make_stem
 from jetson_dnn_rt.lab.report.style import NARROW, WIDE
 from jetson_dnn_rt.lab.report.wording import (
     format_count,
@@ -29,9 +29,6 @@ from jetson_dnn_rt.lab.report.wording import (
     format_ms,
     format_share,
 )
-from jetson_dnn_rt.lab.wcet.comparison import Change
-from jetson_dnn_rt.lab.wcet.statement import Campaign, Support
-from jetson_dnn_rt.scheduling.analysis import Verdict
 from jetson_dnn_rt.tasks import Outcome
 
 if TYPE_CHECKING:
@@ -39,33 +36,10 @@ if TYPE_CHECKING:
 
 PAGE, FIGURES = "report.html", "figures"
 
-PHONE_PX = 700
-"""Up to this width the narrow figures are shown."""
-MANY_MISSES = 0.01
-"""Share of misses from which the badge is red."""
-SINGLE_CLUSTERS = 0.8
-"""Extremal index from which clusters are not worth mentioning."""
-
-LEVELS = {Support.SUPPORTED: "good", Support.EXTRAPOLATED: "info", Support.UNPROVEN: "warn"}
-MEANINGS = {
-    Support.SUPPORTED: "The runs themselves reach this far: enough of them were this slow.",
-    Support.EXTRAPOLATED: (
-        "All tests passed, but frames this slow were hardly or never seen: the figure rests on "
-        "the curve that was fitted to the tail."
-    ),
-    Support.UNPROVEN: (
-        "A condition that every bound rests on does not hold, or there are too few runs. No bound "
-        "is given: the highest time seen is all that is known, and it is no worst case."
-    ),
-}
-CHANGES = {
-    Change.WORSE: ("tail is worse", "bad"),
-    Change.NO_WORSE: ("tail is no worse", "good"),
-    Change.UNDECIDED: ("undecided", "warn"),
-}
-
 _UNIT = re.compile(r"(?<=\d) (?=(?:%|ms|µs|s|min|h)\b|%)")
-Rows = list[list[str]]
+Cell = str | tuple[str, ...]
+"""A text, or text, level and remainder of a badge."""
+Rows = list[list[Cell]]
 
 
 def require_jinja2() -> Any:
@@ -113,38 +87,29 @@ def make_page(report: Report) -> str:
     )
     environment.tests["finite"] = math.isfinite
     environment.filters |= {
-        "anchor": anchor,
+        "base64": lambda png: base64.b64encode(png).decode("ascii"),
+        "behind": lambda text, first: first + text,
         "capital": lambda text: text[:1].upper() + text[1:],
         "code": mark_code,
         "digits": format_digits,
+        "every": format_every,
+        "median": np.median,
         "ms": format_ms,
-        "png": _data_address,
+        "p_value": format_p_value,
         "rarity": format_exceedance,
         "share": format_share,
+        "stem": make_stem,
         "thousands": lambda number: f"{number:,}",
     }
     environment.globals |= {
-        "badge": badge,
-        "changes": CHANGES,
         "count": format_count,
         "count_cut_off": lambda task: task.count(Outcome.SKIPPED) + task.count(Outcome.ABORTED),
         "describe_task": describe_task,
         "highest": HIGHEST,
-        "judge_cohort": judge_cohort,
-        "judge_misses": judge_misses,
-        "levels": LEVELS,
-        "list_bounds": _list_bounds,
-        "list_choices": _list_choices,
-        "list_cold": _list_cold,
-        "list_tests": _list_tests,
-        "meanings": MEANINGS,
         "narrow_px": NARROW.width_px,
-        "phone_px": PHONE_PX,
-        "single_clusters": SINGLE_CLUSTERS,
         "summarize_response": _summarize_response,
-        "tabulate_needs": _tabulate_needs,
         "tabulate_shifts": _tabulate_shifts,
-        "verdict_badge": _verdict_badge,
+        "verdicts": VERDICTS,
         "version": __version__,
         "wide_px": WIDE.width_px,
     }
@@ -167,36 +132,15 @@ def keep_units(text: str) -> str:
     return _UNIT.sub("\u00a0", text)
 
 
-def badge(text: str, level: str, after: str = "") -> Markup:
-    """Make a coloured pill, with text after it; levels are good, warn, bad and info."""
-    from markupsafe import Markup
-
-    pill = Markup('<span class="badge {}">{}</span>').format(level, keep_units(text))
-    return pill + keep_units(after)
-
-
 def mark_code(text: str) -> Markup:
     """Mark commands between backquotes as code."""
     from markupsafe import Markup, escape
 
-    pieces = [escape(keep_units(piece)) for piece in text.split("`")]
-    pieces[1::2] = [Markup("<code>{}</code>").format(piece) for piece in pieces[1::2]]
-    return Markup("").join(pieces)
-
-
-def _data_address(png: bytes) -> Markup:
-    from markupsafe import Markup
-
-    return Markup("data:image/png;base64," + base64.b64encode(png).decode("ascii"))
-
-
-def anchor(task: str) -> str:
-    """Identify a task's section."""
-    return "task-" + "".join(c if c.isalnum() else "-" for c in task)
+    return Markup(re.sub("`([^`]*)`", r"<code>\1</code>", str(escape(keep_units(text)))))
 
 
 def format_p_value(value: float) -> str:
-    """Write a p value; small ones only as being small."""
+    """Format a p value; small ones only as an upper limit."""
     if not math.isfinite(value):
         return "–"
     return f"{value:.3f}" if value >= 0.001 else "< 0.001"
@@ -225,34 +169,6 @@ def _describe_recording(recording: Recording) -> str:
     return " · ".join(dict.fromkeys(words))
 
 
-# -- Judgements and places -----------------------------------------------------------------------
-
-
-def judge_misses(task: TaskColumns) -> tuple[str, str]:
-    """Return text and level of the badge of a task."""
-    missed = int(task.missed.sum())
-    if not missed:
-        return "no frame missed", "good"
-    share = missed / len(task)
-    return f"{format_share(share)} missed", "bad" if share >= MANY_MISSES else "warn"
-
-
-def judge_cohort(result: Schedulability) -> tuple[str, str]:
-    """Return text and level of the badge of all tasks together."""
-    if result.verdicts[HIGHEST].schedulable:
-        return "fits", "good"
-    fitting = [name for name, verdict in result.verdicts.items() if verdict.schedulable]
-    if fitting:
-        return f"fits up to {fitting[-1]}", "warn"
-    verdict = result.verdicts[P99].schedulable
-    return VERDICTS[verdict], "warn" if verdict is None else "bad"
-
-
-def _verdict_badge(verdict: Verdict) -> Markup:
-    level = {True: "good", False: "bad", None: "warn"}[verdict.schedulable]
-    return badge(VERDICTS[verdict.schedulable], level)
-
-
 def _summarize_response(task: TaskColumns) -> dict[str, Any] | None:
     """Compute quantiles of the response, and the places of the card's bar."""
     response = np.sort(task.response_ns[task.finished & ~task.warm_up])
@@ -270,115 +186,40 @@ def _summarize_response(task: TaskColumns) -> dict[str, Any] | None:
         "width": f"{max(0.6, right - left):.1f}%",
         "middle": f"{middle:.1f}%",
         "limit": f"{limit:.1f}%",
-        # The deadline's name stands on the side that has room for it.
+        # The deadline's name goes on the side that has room for it.
         "limit_name": f"right:{100.0 - limit:.1f}%" if limit > 55.0 else f"left:{limit:.1f}%",
     }
 
 
-# -- Tables --------------------------------------------------------------------------------------
-
-
-def _list_bounds(campaign: Campaign, period_ns: int) -> Rows:
-    from markupsafe import Markup
-
-    return [
-        [
-            format_exceedance(bound.exceedance),
-            Markup("<b>{}</b>").format(keep_units(format_ms(bound.upper_ns))),
-            format_ms(bound.estimate_ns),
-            badge(bound.support.value, LEVELS[bound.support], f" {bound.method}"),
-            format_every(bound.exceedance, period_ns) or "–",
-        ]
-        for bound in campaign.bounds
-    ]
-
-
-def _list_tests(campaign: Campaign) -> Rows:
-    return [
-        [
-            test.name,
-            badge("passed", "good") if test.passed else badge("failed", "bad"),
-            test.meaning,
-            format_p_value(test.p_value),
-        ]
-        for test in sorted(campaign.tests, key=lambda test: test.passed)
-    ]
-
-
-def _list_cold(report: Report) -> Rows:
-    return [
-        [
-            sample.title,
-            f"{len(times):,}",
-            format_ms(float(np.median(times))),
-            format_ms(float(times.max())),
-        ]
-        for sample, times in report.cold
-    ]
-
-
 def _tabulate_shifts(label: str, group: list[Shift]) -> tuple[list[str], Rows]:
     names = list(dict.fromkeys(name for shift in group for name in shift.times_ns))
+
+    def list_cells(condition: str, runs: int, times: dict[str, str], missed: float) -> list[Cell]:
+        cells = [times.get(name, "–") for name in names]
+        return [condition, f"{runs:,}", *cells, format_share(missed)]
+
     first = group[0]
-    before = {name: format_ms(times_ns[0]) for name, times_ns in first.times_ns.items()}
-    cells = [before.get(name, "–") for name in names]
-    rows = [[label, f"{len(first.before):,}", *cells, format_share(first.missed[0])]]
+    before = {name: format_ms(time_ns) for name, (time_ns, _) in first.times_ns.items()}
+    rows = [list_cells(label, len(first.before), before, first.missed[0])]
     for shift in group:
         after = {
-            name: f"{format_ms(times_ns[1])} (×{format_digits(shift.ratio(name))})"
-            for name, times_ns in shift.times_ns.items()
+            name: f"{format_ms(time_ns)} (×{format_digits(shift.ratio(name))})"
+            for name, (_, time_ns) in shift.times_ns.items()
         }
-        cells = [after.get(name, "–") for name in names]
-        missed = format_share(shift.missed[1])
-        rows.append([shift.condition, f"{len(shift.after):,}", *cells, missed])
+        rows.append(list_cells(shift.condition, len(shift.after), after, shift.missed[1]))
     return ["condition", "runs", *names, "missed"], rows
-
-
-def _tabulate_needs(result: Schedulability) -> tuple[list[str], Rows]:
-    def describe(least_ns: int | None, deadline_ns: int) -> Markup:
-        if least_ns is None:
-            return badge("none would fit", "bad")
-        return badge(format_ms(least_ns), "good" if least_ns <= deadline_ns else "bad")
-
-    header = ["task", "every", "deadline", *(f"budget {name}" for name in result.verdicts)]
-    header += [f"least deadline, {name}" for name in (P99, HIGHEST)]
-    rows = [
-        [
-            f"{task}, {needs.variant}",
-            format_ms(needs.period_ns),
-            format_ms(needs.deadline_ns),
-            *(format_ms(needs.budgets_ns[name]) for name in result.verdicts),
-            *(describe(needs.least_deadline_ns[b], needs.deadline_ns) for b in (P99, HIGHEST)),
-        ]
-        for task, needs in result.needs.items()
-    ]
-    return header, rows
-
-
-def _list_choices(result: Schedulability) -> Rows:
-    rows = []
-    for choice in result.choices:
-        verdict, budget = choice.verdicts[HIGHEST], choice.most_careful
-        level = "good" if verdict.schedulable else "warn"
-        fits = badge(f"budgets up to {budget}", level) if budget else badge("nothing", "bad")
-        names = ", ".join(f"{task} {variant}" for task, variant in choice.variants.items())
-        rows.append([names, fits, format_share(verdict.utilization)])
-    return rows
 
 
 def _list_setup(recording: Recording) -> Rows:
     metadata = recording.metadata
-    rows = [
-        *_flatten("machine", metadata.machine),
-        *_flatten("platform", metadata.platform),
-        *_flatten("parameters", metadata.parameters),
-    ]
+    groups = ("machine", "platform", "parameters")
+    rows = [row for group in groups for row in _flatten(group, getattr(metadata, group))]
     for name, setting in metadata.realtime.items():
         granted, detail = setting, ""
         if isinstance(setting, Mapping):
             granted, detail = setting.get("applied"), setting.get("detail", "")
         pill = ("applied", "good") if granted else ("not applied", "warn")
-        rows.append([f"real time: {name}", badge(*pill, f" {detail}")])
+        rows.append([f"real time: {name}", (*pill, f" {detail}")])
     for name, task in metadata.tasks.items():
         text = f"{task.model}, SHA-256 {task.model_hash[:16] or 'unknown'}, from {task.camera}"
         rows.append([f"task: {name}", text])

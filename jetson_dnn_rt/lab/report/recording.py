@@ -1,6 +1,6 @@
-"""A trace as columns: the basis of the report's figures and tables.
+"""Recording: a trace as columns, the basis of the report's figures and tables.
 
-A million jobs take some 80 MB; single rows are never made.
+A million jobs take some 80 MB; single rows are never built.
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ from jetson_dnn_rt.traces.reader import Trace
 from jetson_dnn_rt.traces.schema import TraceMetadata
 
 OUTCOMES = tuple(Outcome)
-"""What the codes in `TaskColumns.outcome` stand for."""
+"""Outcomes by their codes in `TaskColumns.outcome`."""
 
 GAP_NS = 1_000_000_000
 """Gap between pooled traces on the time axis: their clocks are unrelated."""
@@ -49,7 +50,7 @@ def quantile(ordered: Any, share: float) -> float:
 
 @dataclass(frozen=True, eq=False)
 class TaskColumns:
-    """All N jobs of a task, by rising release.
+    """All N jobs of a task, by ascending release.
 
     Releases count from the beginning of the recording; deadlines are relative and may change while
     a task runs. `outcome` holds positions in `OUTCOMES`, `variant` positions in `variants`, which
@@ -76,12 +77,12 @@ class TaskColumns:
 
     @property
     def finished(self) -> Flags:
-        """Jobs that met their deadline or were late: these have a response."""
+        """Jobs that met their deadline or were late, and so have a response."""
         return np.asarray((self.outcome == _MET) | (self.outcome == _LATE))
 
     @property
     def missed(self) -> Flags:
-        """All jobs but those met: the robot got no result in time."""
+        """All jobs that were not met: the robot got no result in time."""
         return np.asarray(self.outcome != _MET)
 
     @property
@@ -93,6 +94,11 @@ class TaskColumns:
     def period_ns(self) -> int:
         """Median time between releases; 0 for a single job."""
         return int(np.median(np.diff(self.release_ns))) if len(self) > 1 else 0
+
+    @cached_property
+    def bursts(self) -> Bursts:
+        """Runs of misses."""
+        return find_bursts(self.missed, self.release_ns, self.period_ns)
 
     def count(self, outcome: Outcome) -> int:
         """Count the jobs with an outcome."""
@@ -119,7 +125,7 @@ class Bursts:
 def find_bursts(missed: Flags, release_ns: Integers, period_ns: int) -> Bursts:
     """Find the runs of misses among frames in the order of release.
 
-    The period stands for the time to the frame after the last.
+    The period is used as the time to the frame after the last.
     """
     edges = np.diff(np.concatenate([[0], missed.astype(np.int8), [0]]))
     starts, ends = (np.flatnonzero(edges == step).astype(np.int64) for step in (1, -1))
@@ -134,11 +140,6 @@ def find_bursts(missed: Flags, release_ns: Integers, period_ns: int) -> Bursts:
     return Bursts(
         lengths, starts, int(lengths.max()), int(times_ns[worst]), longest_start_ns, after
     )
-
-
-def find_task_bursts(task: TaskColumns) -> Bursts:
-    """Find the runs of misses of a task."""
-    return find_bursts(task.missed, task.release_ns, task.period_ns)
 
 
 def expect_bursts(lengths: Integers, count: int, miss_ratio: float) -> list[float]:
@@ -166,9 +167,9 @@ class Spent:
 
 
 def split_response(task: TaskColumns) -> list[Spent]:
-    """Split the response of usual frames, of the slowest percent and of the slowest one.
+    """Split the response of usual frames, of the slowest percent and of the slowest frame.
 
-    Only finished frames count, without warm-up; empty when there is none.
+    Only finished frames count, without warm-up; empty if there is none.
     """
     chosen = np.flatnonzero(task.finished & ~task.warm_up)
     if not len(chosen):
@@ -210,7 +211,7 @@ class Recording:
         return sorted(chosen, key=len, reverse=True)
 
     def stages_of(self, task: str, sample: Sample | None = None) -> list[Sample]:
-        """Stages of a task that hold a time; only those of one of its campaigns if asked."""
+        """Stages of a task that hold a time; with a sample, only those of its campaign."""
         keys = {("task", task), *(sample.key if sample else ())}
         return [s for s in self.stages if keys <= set(s.key) and len(s)]
 
@@ -224,7 +225,7 @@ class Recording:
         return int(np.count_nonzero(lost))
 
     def whole_of(self, task: str) -> Sample:
-        """Execution times of a task in all of its variants."""
+        """Execution times of a task in all its variants."""
         columns = self.tasks[task]
         measured = columns.finished & ~columns.warm_up
         return Sample(
@@ -251,14 +252,6 @@ class Recording:
         ]
 
 
-@dataclass(slots=True)
-class _Parts:
-    """Columns of a task, batch by batch."""
-
-    columns: dict[str, list[Any]] = field(default_factory=dict)
-    reasons: Counter[str] = field(default_factory=Counter)
-
-
 def read_recording(label: str, traces: Sequence[Trace]) -> Recording:
     """Read one or more traces as one recording, one after the other in time.
 
@@ -269,7 +262,7 @@ def read_recording(label: str, traces: Sequence[Trace]) -> Recording:
     ValueError
         When one of them is damaged.
     """
-    parts: dict[str, _Parts] = {}
+    parts: list[dict[str, Any]] = []
     order: dict[tuple[str, str], int] = {}
     with_clocks = False
     side_by_side = 1
@@ -280,12 +273,13 @@ def read_recording(label: str, traces: Sequence[Trace]) -> Recording:
             if not batch.num_rows:
                 continue
             if origin_ns is None:
-                # Batches come by completion; a release before the first one's is possible.
+                # Batches are ordered by completion; a release before the first one's is possible.
                 origin_ns = int(read_numbers(batch, "release_ns").min())
-            last_ns = _read_jobs(batch, begin_ns - origin_ns, parts)
+            jobs = _read_jobs(batch, begin_ns - origin_ns)
+            parts.append(jobs)
             with_clocks |= _read_stage_order(batch, order)
             side_by_side = max(side_by_side, _count_side_by_side(batch))
-            end_ns = max(end_ns, last_ns)
+            end_ns = max(end_ns, int((jobs["release_ns"] + jobs["response_ns"]).max()))
         begin_ns = end_ns + GAP_NS
     if not parts:
         raise ConfigurationError(f"{label}: there is no job in it")
@@ -298,7 +292,7 @@ def read_recording(label: str, traces: Sequence[Trace]) -> Recording:
     return Recording(
         label=label,
         metadata=traces[0].metadata,
-        tasks={name: _join(name, found) for name, found in sorted(parts.items())},
+        tasks=_split_tasks({name: np.concatenate([one[name] for one in parts]) for name in jobs}),
         samples=read_samples(traces, by),
         stages=sorted(read_samples(traces, [*by, "stage"]), key=place),
         span_ns=begin_ns - GAP_NS,
@@ -306,40 +300,37 @@ def read_recording(label: str, traces: Sequence[Trace]) -> Recording:
     )
 
 
-def _read_jobs(batch: Any, shift_ns: int, parts: dict[str, _Parts]) -> int:
-    """Add the rows of a batch to the tasks' columns; return the last completion."""
+def _read_jobs(batch: Any, shift_ns: int) -> dict[str, Any]:
+    """Read the columns of a batch; times are shifted."""
     release, completion, deadline, waiting = (
         read_numbers(batch, name)
         for name in ("release_ns", "completion_ns", "absolute_deadline_ns", "waiting_ns")
     )
-    texts, codes = encode(batch.column("outcome"))
+
+    def read_texts(column: Any) -> Any:
+        # Rows share their texts.
+        texts, codes = encode(column)
+        return np.array(texts, object)[codes]
+
     names = [outcome.value for outcome in OUTCOMES]
-    outcome = np.array([names.index(text) for text in texts], np.int8)[codes]
-    columns: dict[str, Any] = {
+    outcomes, codes = encode(batch.column("outcome"))
+    return {
+        "task": read_texts(batch.column("task")),
         "release_ns": release + shift_ns,
         "response_ns": completion - release,
         "execution_ns": sum_stages(*read_stages(batch)),
         "waiting_ns": waiting,
         "deadline_ns": deadline - release,
-        "outcome": outcome,
-        "variant": np.array(campaign_names(batch, "variant").to_pylist(), object),
+        "outcome": np.array([names.index(text) for text in outcomes], np.int8)[codes],
+        "variant": read_texts(campaign_names(batch, "variant")),
         "started": ~np.asarray(batch.column("start_ns").is_null().to_numpy(zero_copy_only=False)),
         "warm_up": read_warm_up(batch),
+        "reason": read_texts(batch.column("reason")),
     }
-    reasons = np.array(batch.column("reason").to_pylist(), object)
-    tasks, numbers = encode(batch.column("task"))
-    for number, name in enumerate(tasks):
-        rows = np.flatnonzero(numbers == number)
-        found = parts.setdefault(name, _Parts())
-        for column, values in columns.items():
-            found.columns.setdefault(column, []).append(values[rows])
-        for row in rows[reasons[rows] != ""]:
-            found.reasons[f"{OUTCOMES[outcome[row]].value}: {reasons[row]}"] += 1
-    return int(completion.max()) + shift_ns
 
 
 def _count_side_by_side(batch: Any) -> int:
-    """Count the stages that ran at once; one that ends as another starts is not beside it."""
+    """Count the stages that ran at once; one that ends as another starts does not overlap it."""
     stages, _ = read_stages(batch)
     times = np.concatenate([stages["end_ns"], stages["start_ns"]])
     steps = np.repeat([-1, 1], len(times) // 2)
@@ -361,12 +352,22 @@ def _read_stage_order(batch: Any, order: dict[tuple[str, str], int]) -> bool:
     return any(encode(stages["clocks"])[0])
 
 
-def _join(name: str, found: _Parts) -> TaskColumns:
-    columns = {key: np.concatenate(values) for key, values in found.columns.items()}
+def _split_tasks(columns: dict[str, Any]) -> dict[str, TaskColumns]:
+    """Split jobs by task name; those of each task by ascending release."""
+    tasks, reasons = columns.pop("task"), columns.pop("reason")
     rising = np.argsort(columns["release_ns"], kind="stable")
-    columns = {key: values[rising] for key, values in columns.items()}
-    counts = Counter(columns["variant"].tolist())
-    variants = tuple(variant for variant, _ in counts.most_common())
-    places = {variant: place for place, variant in enumerate(variants)}
-    columns["variant"] = np.array([places[v] for v in columns["variant"].tolist()], np.int32)
-    return TaskColumns(name=name, variants=variants, reasons=found.reasons, **columns)
+    tasks = tasks[rising]
+    found = {}
+    for name in sorted(set(tasks)):
+        rows = rising[tasks == name]
+        own = {column: values[rows] for column, values in columns.items()}
+        own["variants"] = tuple(text for text, _ in Counter(own["variant"]).most_common())
+        places = {variant: place for place, variant in enumerate(own["variants"])}
+        own["variant"] = np.array([places[variant] for variant in own["variant"]], np.int32)
+        own["reasons"] = Counter(
+            f"{OUTCOMES[code].value}: {reason}"
+            for code, reason in zip(own["outcome"], reasons[rows], strict=True)
+            if reason
+        )
+        found[name] = TaskColumns(name=name, **own)
+    return found

@@ -21,20 +21,20 @@ from jetson_dnn_rt.lab.report.figures import (
     draw_timeline,
     draw_variants,
 )
-from jetson_dnn_rt.lab.report.recording import (
-    Bursts,
-    Recording,
-    TaskColumns,
-    find_task_bursts,
-)
+from jetson_dnn_rt.lab.report.recording import Recording, TaskColumns
 from jetson_dnn_rt.lab.report.style import Picture
 from jetson_dnn_rt.lab.report.wording import join_words
 from jetson_dnn_rt.lab.wcet.samples import Integers, Sample
-from jetson_dnn_rt.lab.wcet.statement import Campaign, drop_nan
+from jetson_dnn_rt.lab.wcet.statement import Campaign, to_json
 from jetson_dnn_rt.tasks import Outcome
 
 MOST_CAMPAIGNS = 4
-"""Variants of a task that are judged and drawn: those that ran most."""
+"""Maximum number of variants of a task that are judged and drawn: those that ran most."""
+
+_VERDICT = ("schedulable", "utilization", "reason")
+_CAMPAIGN = ("title", "count", "support", "hwm_ms", "p99_ms", "statement")
+_BOUND = ("exceedance", "support", "upper_ms")
+"""Keys of verdicts, campaigns and bounds that are in the JSON."""
 
 Judge = Callable[[Sample], Campaign]
 
@@ -49,7 +49,6 @@ class TaskReport:
     """
 
     task: TaskColumns
-    bursts: Bursts
     campaigns: list[tuple[Sample, Campaign]]
     left_out: list[Sample]
     pictures: dict[str, Picture]
@@ -125,6 +124,9 @@ def make_report(
         say(f"drawing {name}")
         tasks.append(_report_task(first, first.tasks[name], pairs))
     shifts, comparisons = _compare(recordings)
+    # All first frames, whether marked as warm-up or not.
+    samples = cold.samples if cold else []
+    firsts = [(sample, np.concatenate([sample.warm_up_ns, sample.times_ns])) for sample in samples]
     return Report(
         title=title,
         recordings=list(recordings),
@@ -140,14 +142,14 @@ def make_report(
             *_advise_setup(first),
         ],
         layers=_draw_layers(layers) if layers else [],
-        cold=_gather_cold(cold) if cold else [],
+        cold=[pair for pair in firsts if len(pair[1])],
     )
 
 
 def _report_task(
     recording: Recording, task: TaskColumns, campaigns: list[tuple[Sample, Campaign]]
 ) -> TaskReport:
-    stem = _file_stem(task.name)
+    stem = make_stem(task.name)
     drawn: dict[str, Picture | None] = {
         "response": draw_response(f"{stem}-response", task),
         "misses": draw_misses(f"{stem}-misses", task, recording.span_ns),
@@ -161,7 +163,6 @@ def _report_task(
     judged = {sample.key for sample, _ in campaigns}
     return TaskReport(
         task,
-        find_task_bursts(task),
         campaigns,
         [sample for sample in recording.samples_of(task.name) if sample.key not in judged],
         {name: picture for name, picture in drawn.items() if picture is not None},
@@ -184,22 +185,16 @@ def _draw_layers(layers: Recording) -> list[tuple[str, Picture]]:
     found = []
     for task in layers.tasks:
         for number, sample in enumerate(layers.samples_of(task)[:MOST_CAMPAIGNS], start=1):
-            name = f"{_file_stem(task)}-layers-{number}"
+            name = f"{make_stem(task)}-layers-{number}"
             found.append((sample.title, draw_stages(name, layers.stages_of(task, sample))))
     return found
 
 
-def _gather_cold(cold: Recording) -> list[tuple[Sample, Integers]]:
-    """Take all times, whether they are marked as warm-up or not."""
-    pairs = [(s, np.concatenate([s.warm_up_ns, s.times_ns])) for s in cold.samples]
-    return [(sample, times) for sample, times in pairs if len(times)]
-
-
 def _advise_tasks(tasks: Sequence[TaskReport], schedulability: Schedulability | None) -> list[str]:
-    """List advice on the task with most misses first; what several share is written once."""
+    """List advice, on the task with most misses first; advice for several tasks is given once."""
     of: dict[str, list[str]] = {}
     for report in sorted(tasks, key=lambda report: -float(report.task.missed.mean())):
-        for text in advise_task(report.task, report.bursts, schedulability):
+        for text in advise_task(report.task, schedulability):
             of.setdefault(text, []).append(report.task.name)
     return [f"{join_words(names)}: {text}" for text, names in of.items()]
 
@@ -219,7 +214,8 @@ def _advise_setup(recording: Recording) -> list[str]:
     ]
 
 
-def _file_stem(task: str) -> str:
+def make_stem(task: str) -> str:
+    """Make a name for files and anchors from that of a task."""
     return "".join(c if c.isalnum() or c in "-_" else "-" for c in task)
 
 
@@ -236,11 +232,7 @@ def to_dict(report: Report) -> dict[str, Any]:
             "workers": result.workers,
             "mean_load": result.mean_load,
             "verdicts": {
-                name: {
-                    "schedulable": verdict.schedulable,
-                    "utilization": verdict.utilization,
-                    "reason": verdict.reason,
-                }
+                name: {key: getattr(verdict, key) for key in _VERDICT}
                 for name, verdict in result.verdicts.items()
             },
             "least_deadline_ms": {
@@ -269,32 +261,21 @@ def to_dict(report: Report) -> dict[str, Any]:
 
 
 def _task_dict(report: TaskReport) -> dict[str, Any]:
-    task, bursts = report.task, report.bursts
+    task = report.task
+    campaigns = [to_json(campaign) for _, campaign in report.campaigns]
     return {
         "frames": len(task),
         "outcomes": {outcome.value: task.count(outcome) for outcome in Outcome},
         "missed_ratio": float(task.missed.mean()),
         "deadline_ms": task.usual_deadline_ns / 1e6,
-        "longest_burst": bursts.longest,
-        "longest_without_result_ms": bursts.longest_ns / 1e6,
+        "longest_burst": task.bursts.longest,
+        "longest_without_result_ms": task.bursts.longest_ns / 1e6,
         "campaigns": [
             {
-                "title": campaign.title,
-                "count": campaign.count,
-                "support": campaign.support.value,
-                "hwm_ms": campaign.hwm_ns / 1e6,
-                "p99_ms": campaign.p99_ns / 1e6,
-                "bounds": [
-                    {
-                        "exceedance": bound.exceedance,
-                        "support": bound.support.value,
-                        "upper_ms": drop_nan(bound.upper_ns / 1e6),
-                    }
-                    for bound in campaign.bounds
-                ],
-                "failed_tests": [test.name for test in campaign.tests if not test.passed],
-                "statement": campaign.statement,
+                **{name: campaign[name] for name in _CAMPAIGN},
+                "bounds": [{name: one[name] for name in _BOUND} for one in campaign["bounds"]],
+                "failed_tests": [one["name"] for one in campaign["tests"] if not one["passed"]],
             }
-            for _, campaign in report.campaigns
+            for campaign in campaigns
         ],
     }

@@ -1,7 +1,7 @@
 """Style of the figures: few colours, each with one meaning, in a wide and a narrow layout.
 
 Red is the deadline and what is beyond it; blue is what was measured; purple is what is inferred.
-Colours are told apart by the colour-blind as well (Okabe & Ito; Paul Tol), and by their place.
+The colours are safe for the colour-blind (Okabe & Ito; Paul Tol), and also differ in position.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.lab.report.wording import format_digits
 from jetson_dnn_rt.tasks import Outcome
 
 INK, MUTED, GRID, PALE = "#1c2733", "#66727f", "#e6eaee", "#f4f6f8"
@@ -62,28 +63,21 @@ _SETTINGS = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.axisbelow": True,
-    "axes.unicode_minus": True,
     "axes.grid": True,
     "grid.color": GRID,
     "grid.linewidth": 0.8,
-    "xtick.color": "#b6bfc8",
-    "ytick.color": "#b6bfc8",
-    "xtick.labelcolor": MUTED,
-    "ytick.labelcolor": MUTED,
-    "xtick.labelsize": 8.4,
-    "ytick.labelsize": 8.4,
+    **dict.fromkeys(("xtick.color", "ytick.color"), "#b6bfc8"),
+    **dict.fromkeys(("xtick.labelcolor", "ytick.labelcolor"), MUTED),
+    **dict.fromkeys(("xtick.labelsize", "ytick.labelsize"), 8.4),
     "text.color": INK,
-    "legend.frameon": False,
-    "legend.fontsize": 8.4,
     "lines.linewidth": 1.6,
     "figure.facecolor": "white",
-    "svg.hashsalt": "jetson_dnn_rt",
 }
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The width a figure is drawn for, and how many panels stand side by side."""
+    """Width a figure is drawn for, and the number of panels side by side."""
 
     width_px: int
     columns: int
@@ -94,13 +88,7 @@ class Layout:
         return self.columns == 1
 
     def panels(
-        self,
-        figure: Any,
-        count: int,
-        height_px: int,
-        *,
-        widths: Sequence[float] = (),
-        narrow_px: int,
+        self, figure: Any, count: int, height_px: int, narrow_px: int, widths: Sequence[float] = ()
     ) -> list[Any]:
         """Set the figure's size and make panels: side by side, or stacked on a phone.
 
@@ -124,7 +112,7 @@ WIDE, NARROW = Layout(1040, 2), Layout(350, 1)
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure as PNG, for a screen and for a phone; `name` is its file's, without suffix."""
+    """Figure as PNG, for a screen and for a phone; `name` is its file name without suffix."""
 
     name: str
     wide: bytes
@@ -147,7 +135,7 @@ def require_matplotlib() -> Any:
 
 
 def render(name: str, alt: str, draw: Draw) -> Picture:
-    """Draw a figure in both layouts; `draw` draws into a figure of the layout it is given."""
+    """Draw a figure in both layouts; `draw` draws into a figure in the given layout."""
     return Picture(name, _render(draw, WIDE), _render(draw, NARROW), alt)
 
 
@@ -169,30 +157,37 @@ def _render(draw: Draw, layout: Layout) -> bytes:
     return file.getvalue()
 
 
-def mark_deadline(panel: Any, deadline_ms: float, text: str, *, top: float = 1.0) -> None:
+def write_label(
+    panel: Any,
+    text: str,
+    place: tuple[float, float],
+    offset: tuple[float, float] = (0, 0),
+    align: str = "left baseline",
+    **style: Any,
+) -> Any:
+    """Write a text an offset in points away from a place; `align` is ``left center``."""
+    ha, va = align.split()
+    points = {"xytext": offset, "textcoords": "offset points"}
+    return panel.annotate(text, place, ha=ha, va=va, **points, **{"fontsize": 8.4, **style})
+
+
+def mark_deadline(panel: Any, deadline_ms: float, text: str = "", *, top: float = 1.0) -> None:
     """Draw a labelled red vertical line, or an arrow towards it when it is off the axis."""
+    text = text or f"deadline {format_digits(deadline_ms)} ms"
     low, high = panel.get_xlim()
-    style = {"color": DEADLINE, "fontsize": 8.4, "transform": panel.get_xaxis_transform()}
+    across = panel.get_xaxis_transform()
+    style: dict[str, Any] = {"color": DEADLINE, "fontsize": 8.4, "zorder": 6, "va": "top"}
     if low <= deadline_ms <= high:
         panel.axvline(deadline_ms, color=DEADLINE, lw=1.4, zorder=3)
         right = deadline_ms > low + 0.6 * (high - low)
-        panel.annotate(
-            text,
-            (deadline_ms, top),
-            xycoords=panel.get_xaxis_transform(),
-            xytext=(-4 if right else 4, -3),
-            textcoords="offset points",
-            ha="right" if right else "left",
-            va="top",
-            color=DEADLINE,
-            fontsize=8.4,
-            zorder=6,
-            bbox={"color": "white", "alpha": 0.8, "pad": 0.6},
-        )
+        offset, align = ((-4, -3), "right top") if right else ((4, -3), "left top")
+        style = {"color": DEADLINE, "zorder": 6, "xycoords": across}
+        style["bbox"] = {"color": "white", "alpha": 0.8, "pad": 0.6}
+        write_label(panel, text, (deadline_ms, top), offset, align, **style)
     elif deadline_ms > high:
-        panel.text(high, top - 0.02, f"{text} →", ha="right", va="top", zorder=6, **style)
+        panel.text(high, top - 0.02, f"{text} →", ha="right", transform=across, **style)
     else:
-        panel.text(low, top - 0.02, f"← {text}", ha="left", va="top", zorder=6, **style)
+        panel.text(low, top - 0.02, f"← {text}", ha="left", transform=across, **style)
 
 
 def write_title(
@@ -222,11 +217,9 @@ def write_title(
     points = 72.0 / PIXELS_PER_INCH
     for number, line in enumerate(reversed(lines)):
         for start, text, color in line:
-            place = (start * points, 6 + 12.5 * number)
-            style: dict[str, Any] = {"va": "bottom", "color": color, "fontsize": _KEY_SIZE}
-            offset = {"xycoords": "axes fraction", "textcoords": "offset points"}
-            mark = panel.annotate(text, (0, 1), xytext=place, **offset, **style)
-            mark.set_in_layout(False)
+            offset = start * points, 6 + 12.5 * number
+            style = {"xycoords": "axes fraction", "color": color, "fontsize": _KEY_SIZE}
+            write_label(panel, text, (0, 1), offset, "left bottom", **style).set_in_layout(False)
     broken = "\n".join(textwrap.wrap(title, max(12, int(room_px / 7.4))))
     # A blank title reserves space for the key, which is not part of the layout.
     panel.set_title(broken or " ", pad=7.0 + 12.5 * len(lines) - (0 if broken else 12.0))
@@ -241,18 +234,17 @@ def _measure(renderer: Any, text: str) -> float:
     return float(width) / _SCALE
 
 
-def name_rows(panel: Any, rows: Any, names: Sequence[str], limits: tuple[float, float]) -> None:
-    """Label the rows of a horizontal figure and keep only the vertical grid lines."""
+def name_rows(panel: Any, names: Sequence[str], below: float, above: float) -> Any:
+    """Label the rows of a horizontal figure, keep only its vertical grid lines; return the rows.
+
+    The first is at the top; `below` and `above` are the space up to the edges of the panel.
+    """
+    rows = np.arange(len(names))[::-1]
     panel.set_yticks(rows, names)
-    panel.set_ylim(*limits)
+    panel.set_ylim(-below, len(names) - 1 + above)
     panel.tick_params(axis="y", length=0, labelcolor=INK)
     panel.grid(False, axis="y")
-
-
-def write_value(panel: Any, text: str, place: tuple[float, float], **style: Any) -> None:
-    """Write a bold figure on white beside a bar."""
-    text_style = {"fontsize": 8.4, "fontweight": "bold", "color": INK, "zorder": 6}
-    panel.annotate(text, place, textcoords="offset points", **text_style, **style)
+    return rows
 
 
 def format_thousands(value: float, _position: int = 0) -> str:

@@ -1,4 +1,4 @@
-"""Figures written for people: 18.2 ms, 0.30 %, 1 in 10,000."""
+"""Numbers formatted for people: 18.2 ms, 0.30 %, 1 in 10,000."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 
 def format_ms(time_ns: float) -> str:
-    """Write a time with three digits: ``0.820 ms``, ``18.2 ms``, ``142 ms``, ``1.33 s``."""
+    """Format a time with three digits: ``0.820 ms``, ``18.2 ms``, ``142 ms``, ``1.33 s``."""
     if not math.isfinite(time_ns):
         return "–"
     if abs(time_ns) >= 0.9995e9:
@@ -17,7 +17,7 @@ def format_ms(time_ns: float) -> str:
 
 
 def format_duration(time_ns: float) -> str:
-    """Write the length of a recording: ``45.2 s``, ``55.6 min``, ``2.10 h``."""
+    """Format the length of a recording: ``45.2 s``, ``55.6 min``, ``2.10 h``."""
     seconds = time_ns / 1e9
     for unit, length in (("h", 3600.0), ("min", 60.0)):
         if seconds >= 2.0 * length:
@@ -26,7 +26,7 @@ def format_duration(time_ns: float) -> str:
 
 
 def format_digits(value: float, digits: int = 3) -> str:
-    """Write significant digits, never an exponent: ``0.820``, ``18.2``, ``1,420``."""
+    """Format with significant digits, never an exponent: ``0.820``, ``18.2``, ``1,420``."""
     if value == 0.0:
         return "0"
     # Rounded first: 99.97 has the digits of 100, not one more.
@@ -37,7 +37,7 @@ def format_digits(value: float, digits: int = 3) -> str:
 
 
 def format_share(share: float) -> str:
-    """Write a share in percent; small ones keep two significant digits."""
+    """Format a share in percent; small ones keep two significant digits."""
     if not math.isfinite(share):
         return "–"
     percent = 100.0 * share
@@ -51,12 +51,12 @@ def format_share(share: float) -> str:
 
 
 def format_exceedance(probability: float) -> str:
-    """Write a probability as ``1 in 10,000``."""
+    """Format a probability as ``1 in 10,000``."""
     return f"1 in {round(1.0 / probability):,}" if probability > 0.0 else "never"
 
 
 def format_every(probability: float, period_ns: float) -> str:
-    """Write how often it happens at a frame rate: ``about every 5.6 min``; empty without one."""
+    """Format how often such frames come: ``about every 5.6 min``; empty without a period."""
     if not (probability > 0.0 and period_ns > 0.0):
         return ""
     seconds = period_ns / 1e9 / probability
@@ -67,12 +67,12 @@ def format_every(probability: float, period_ns: float) -> str:
 
 
 def format_count(count: int, thing: str, things: str = "") -> str:
-    """Write a count with its noun: ``1 frame``, ``1,800 frames``."""
+    """Format a count with its noun: ``1 frame``, ``1,800 frames``."""
     return f"{count:,} {thing if count == 1 else things or thing + 's'}"
 
 
 def join_words(words: list[str]) -> str:
-    """Write a list: ``a, b and c``."""
+    """Join words to a list: ``a, b and c``."""
     if len(words) < 2:
         return "".join(words)
     return f"{', '.join(words[:-1])} and {words[-1]}"

@@ -1,11 +1,11 @@
 """A board and its networks as models: speed and power at every clock configuration.
 
 Time. A stage takes the sum of three parts, none hidden behind another: operations on the GPU,
-bytes through the memory, launches by the CPU::
+bytes through memory, launches by the CPU::
 
     slow-down = gpu_share * f_max / f_gpu + cpu_share * s_max / s_cpu + memory_share * m(f_emc)
 
-The memory part m is a table of the board's memory clock: a 1/f term does not fit what was measured
+The memory part m is a table of the board's memory clock: a 1/f term does not fit measurements
 (arXiv 2606.16106). CPU work is one thread on the fastest core that is on, except a share that
 spreads over all cores (Amdahl).
 
@@ -17,12 +17,21 @@ also to f; V is linear in f between the two voltages of the file.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from jetson_dnn_rt.lab.simulate.fields import check, check_fields
+from jetson_dnn_rt.lab.simulate.fields import (
+    BelowOne,
+    Factor,
+    NotNegative,
+    Positive,
+    PositiveCount,
+    Share,
+    check,
+)
 from jetson_dnn_rt.platforms.clocks import ClockSpace
 
 Floats = npt.NDArray[np.float64]
@@ -38,32 +47,29 @@ GPU = "gpu"
 class DomainPower:
     """Power of a clock domain at its fastest clock."""
 
-    static_w: float  # while it is on
-    dynamic_w: float  # added while work is on it
+    static_w: NotNegative  # while it is on
+    dynamic_w: NotNegative  # added while work is on it
     voltage_v: tuple[float, float]  # at its slowest and at its fastest clock
 
     def __post_init__(self) -> None:
-        check_fields(self, ">= 0", "static_w", "dynamic_w")
         low, high = self.voltage_v
         check(0.0 < low <= high, f"voltage_v must be rising and > 0: {self.voltage_v}")
 
 
 @dataclass(frozen=True)
 class Compute:
-    """What the board does per second at its fastest clocks."""
+    """Computing power of the board: work per second at its fastest clocks."""
 
-    gmacs_per_s: float  # of the GPU, in 1e9 multiply-accumulates
-    memory_gb_per_s: float  # in 1e9 bytes
-    launch_us: float  # CPU time of one kernel launch
-    cpu_parallel: float  # share of the CPU work that spreads over all cores
+    gmacs_per_s: Positive  # of the GPU, in 1e9 multiply-accumulates
+    memory_gb_per_s: Positive  # in 1e9 bytes
+    launch_us: Positive  # CPU time of one kernel launch
+    cpu_parallel: Share  # share of the CPU work that spreads over all cores
     core_speed: dict[str, float]  # work per clock cycle of a core by CPU domain, relative
     # Memory clock in MHz, rising, and the time of the memory part relative to the fastest one,
     # interpolated in between. Empty: the memory clock is fixed.
     emc_time: tuple[tuple[float, float], ...] = ()
 
     def __post_init__(self) -> None:
-        check_fields(self, "> 0", "gmacs_per_s", "memory_gb_per_s", "launch_us")
-        check_fields(self, "in [0, 1]", "cpu_parallel")
         clocks = [clock for clock, _ in self.emc_time]
         check(clocks == sorted(clocks), f"emc_time must have rising clocks: {clocks}")
 
@@ -74,33 +80,23 @@ class Thermal:
 
     ambient_c: float
     initial_c: float  # of the chip at the start
-    resistance_k_per_w: float  # from the chip to the air
-    capacity_j_per_k: float  # of chip and heat sink
+    resistance_k_per_w: Positive  # from the chip to the air
+    capacity_j_per_k: Positive  # of chip and heat sink
     trip_c: float  # throttles from here on ...
-    hysteresis_k: float  # ... until it is this much cooler
-    poll_ms: float  # how often the kernel reads the temperature
+    hysteresis_k: Positive  # ... until it is this much cooler
+    poll_ms: Positive  # period at which the kernel reads the temperature
     cap_mhz: dict[str, float]  # highest clock of each named domain while throttled
-
-    def __post_init__(self) -> None:
-        check_fields(
-            self, "> 0", "resistance_k_per_w", "capacity_j_per_k", "hysteresis_k", "poll_ms"
-        )
 
 
 @dataclass(frozen=True)
 class Noise:
-    """How execution times scatter; each sigma is the standard deviation of a logarithm."""
+    """Noise of execution times; each sigma is the standard deviation of a logarithm."""
 
-    frame_sigma: float = 0.0  # of the factor common to the stages of a frame
-    frame_correlation: float = 0.0  # of that factor from one frame of a task to the next
-    stage_sigma: float = 0.0  # of each stage's own factor
-    spike_probability: float = 0.0  # share of the stages that are disturbed
-    spike_factor: float = 1.0  # how much longer these take
-
-    def __post_init__(self) -> None:
-        check_fields(self, "in [0, 1]", "frame_sigma", "stage_sigma", "spike_probability")
-        check_fields(self, "in [0, 1)", "frame_correlation")
-        check_fields(self, ">= 1", "spike_factor")
+    frame_sigma: Share = 0.0  # of the factor common to the stages of a frame
+    frame_correlation: BelowOne = 0.0  # of that factor from one frame of a task to the next
+    stage_sigma: Share = 0.0  # of each stage's own factor
+    spike_probability: Share = 0.0  # share of the stages that are delayed by a spike
+    spike_factor: Factor = 1.0  # how much longer these take
 
 
 @dataclass(frozen=True)
@@ -108,7 +104,7 @@ class Board:
     """A board file."""
 
     space: str  # its clocks: tx2, xavier or fixed
-    base_w: float  # power that no clock changes
+    base_w: float  # power that does not depend on any clock
     power: dict[str, DomainPower]  # by clock domain
     compute: Compute
     interference_per_stage: float  # share by which each further stage side by side slows a stage
@@ -124,12 +120,9 @@ class NetworkStage:
     """One stage of a network, counted at batch 1."""
 
     name: str
-    macs_m: float  # multiply-accumulates, in millions
-    bytes_mb: float  # weights, inputs and outputs that go through the memory, in megabytes
-    kernels: int  # layers, each one launch by the CPU
-
-    def __post_init__(self) -> None:
-        check_fields(self, "> 0", "macs_m", "bytes_mb", "kernels")
+    macs_m: Positive  # multiply-accumulates, in millions
+    bytes_mb: Positive  # weights, inputs and outputs that go through the memory, in megabytes
+    kernels: PositiveCount  # layers, each one launch by the CPU
 
 
 @dataclass(frozen=True)
@@ -137,12 +130,8 @@ class NetworkVariant:
     """A variant that every network has."""
 
     name: str  # as in the variant library
-    time: float  # execution time relative to the full network
-    loss: float  # accuracy lost when the whole network runs in it, in [0, 1]
-
-    def __post_init__(self) -> None:
-        check_fields(self, "> 0", "time")
-        check_fields(self, "in [0, 1]", "loss")
+    time: Positive  # execution time relative to the full network
+    loss: Share  # accuracy lost when the whole network runs in it, in [0, 1]
 
 
 @dataclass(frozen=True)
@@ -192,7 +181,7 @@ class NetworkFile:
 
 
 class StageShares(NamedTuple):
-    """Where the time of each stage goes at the fastest clocks; the three sum to 1, each [K]."""
+    """Shares of each stage's time at the fastest clocks; the three sum to 1, each [K]."""
 
     gpu: Floats
     cpu: Floats
@@ -230,7 +219,7 @@ class BoardModel:
         self.idle_w, self.dynamic_w = self._power()
 
     def shares(self, network: Network) -> StageShares:
-        """Where the time of a network's stages goes at the board's fastest clocks."""
+        """Shares of the time of a network's stages at the board's fastest clocks."""
         gpu, cpu, memory = self._parts_s(network)
         total = gpu + cpu + memory
         return StageShares(gpu / total, cpu / total, memory / total)
@@ -242,12 +231,12 @@ class BoardModel:
 
     def slowdown(self, shares: StageShares) -> Floats:
         """Time of each stage relative to the fastest clocks, [K, C]."""
-        gpu, cpu, memory = map(np.outer, shares, self._stretches())
+        gpu, cpu, memory = map(np.outer, shares, self._stretches)
         return np.asarray(gpu + cpu + memory)
 
     def activity(self, shares: StageShares) -> Floats:
         """Share of a stage's time in which GPU, CPU and memory work, [K, C, 3]."""
-        parts = np.stack(list(map(np.outer, shares, self._stretches())), axis=-1)
+        parts = np.stack(list(map(np.outer, shares, self._stretches)), axis=-1)
         return np.asarray(parts / parts.sum(axis=-1, keepdims=True))
 
     def _parts_s(self, network: Network) -> tuple[Floats, Floats, Floats]:
@@ -258,45 +247,37 @@ class BoardModel:
             network.counts("bytes_mb") / (compute.memory_gb_per_s * 1e3),
         )
 
+    @cached_property
     def _stretches(self) -> tuple[Floats, Floats, Floats]:
         """Time of the GPU, CPU and memory parts relative to the fastest clocks, each [C]."""
-        return self._gpu_time(), self._cpu_time(), self._memory_time()
+        gpu = cpu = memory = np.ones(len(self._frequencies))
+        compute, names = self._board.compute, self._names
+        if GPU in names:
+            column = names.index(GPU)
+            gpu = self._top[0, column] / self._frequencies[:, column]
+        columns = self._cpu_columns
+        if columns:
 
-    def _gpu_time(self) -> Floats:
-        if GPU not in self._names:
-            return np.ones(len(self._frequencies))
-        column = self._names.index(GPU)
-        return np.asarray(self._top[0, column] / self._frequencies[:, column])
+            def time(frequencies: Floats, cores: Floats) -> Floats:
+                spread = compute.cpu_parallel / np.maximum(cores[:, columns].sum(axis=1), 1.0)
+                serial = (1.0 - compute.cpu_parallel) + spread
+                return np.asarray(serial / self._cpu_speeds(frequencies).max(axis=1))
 
-    def _cpu_time(self) -> Floats:
-        speeds = self._cpu_speeds(self._frequencies)
-        if not speeds.shape[1]:
-            return np.ones(len(self._frequencies))
-        parallel = self._board.compute.cpu_parallel
+            cpu = time(self._frequencies, self._cores) / time(self._top, self._top_cores)
+        if EMC in names and compute.emc_time:
+            clocks, times = np.array(compute.emc_time).T
+            column = names.index(EMC)
+            fastest = np.interp(self._top[0, column] / 1e6, clocks, times)
+            memory = np.interp(self._frequencies[:, column] / 1e6, clocks, times) / fastest
+        return gpu, cpu, memory
 
-        def time(speed: Floats, cores: Floats) -> Floats:
-            serial = (1.0 - parallel) + parallel / np.maximum(cores.sum(axis=1), 1.0)
-            return np.asarray(serial / speed.max(axis=1))
-
-        columns = self._cpu_columns()
-        fastest = time(self._cpu_speeds(self._top), self._top_cores[:, columns])
-        return np.asarray(time(speeds, self._cores[:, columns]) / fastest)
-
-    def _memory_time(self) -> Floats:
-        curve = self._board.compute.emc_time
-        if EMC not in self._names or not curve:
-            return np.ones(len(self._frequencies))
-        clocks, times = np.array(curve).T
-        column = self._names.index(EMC)
-        relative = np.interp(self._frequencies[:, column] / 1e6, clocks, times)
-        return np.asarray(relative / np.interp(self._top[0, column] / 1e6, clocks, times))
-
+    @property
     def _cpu_columns(self) -> list[int]:
         return [index for index, name in enumerate(self._names) if name in CPU_DOMAINS]
 
     def _cpu_speeds(self, frequencies: Floats) -> Floats:
         """Speed of one core of each CPU domain, [C, CPU domains]; 0 where it is off."""
-        columns = self._cpu_columns()
+        columns = self._cpu_columns
         factors = [self._board.compute.core_speed[self._names[column]] for column in columns]
         return np.asarray(frequencies[:, columns] * np.array(factors))
 
@@ -304,7 +285,7 @@ class BoardModel:
         count = len(self._frequencies)
         idle = np.full(count, self._board.base_w)
         dynamic = np.zeros((count, 3))
-        speeds, cpus = self._cpu_speeds(self._frequencies), self._cpu_columns()
+        speeds, cpus = self._cpu_speeds(self._frequencies), self._cpu_columns
         for column, name in enumerate(self._names):
             power = self._board.power[name]
             frequency = self._frequencies[:, column]

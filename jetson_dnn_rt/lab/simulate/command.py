@@ -1,7 +1,7 @@
 """Simulate a policy in a scenario: the same engine and coordinator, under a virtual clock.
 
 The scenario is a file, or the name of one of the package's, as tx2_cohort4; `--list` names them.
-The JSON counts every frame that arrived: what was not met was missed, whether it was late,
+The JSON counts every frame that arrived: a frame that was not met was missed, whether it was late,
 skipped, aborted or superseded. Accuracy is the mean of the frames that were met; energy is the
 board's over the whole run, idle time included, as the mean of the seeds. The interval of the miss
 ratio is over the seeds (Student's t); with one seed it is Wilson's.
@@ -16,10 +16,13 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jetson_dnn_rt.cli.options import add_trace_limit, parse_count
 from jetson_dnn_rt.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from jetson_dnn_rt.lab.simulate.session import Source
 
 HELP = "simulate a policy in a scenario"
 
@@ -31,43 +34,47 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--policy", metavar="NAME", help="who decides")
     add("--seeds", type=parse_count, default=1, metavar="N", help="runs, seeds 0 to N-1")
     add(
-        "--frames",
-        type=parse_count,
-        metavar="N",
-        help="of the task with the shortest period (default: the scenario's)",
-    )
+        "--frames", type=parse_count, metavar="N",
+        help="frames of the task with the shortest period (default: the scenario's)",
+    )  # fmt: skip
     add("--trace", type=Path, metavar="DIR", help="write the job trace of the first seed")
     add_trace_limit(parser, "beyond it the command fails")
     add("--plot", type=Path, metavar="DIR", help="draw the policies of --policies side by side")
     add("--policies", metavar="A,B,...", help="for --plot")
-    add("--list", action="store_true", help="name the scenarios and the policies, and end")
+    add("--list", action="store_true", help="list the scenarios and the policies, and exit")
     add("--json", action="store_true", help="one JSON object as the last line")
 
 
 def execute(args: argparse.Namespace) -> int:
     """Simulate and report."""
+    from jetson_dnn_rt.lab.simulate.scenario import open_scenario, scenario_names
+    from jetson_dnn_rt.lab.simulate.session import make_source, policy_names
+
     if args.list:
-        return _list()
-    if args.scenario is None:
-        raise ConfigurationError("--scenario is missing; --list names those of the package")
+        print("scenarios:")
+        for name in scenario_names():
+            print(f"  {name:20s} {open_scenario(name).description}")
+        print(f"policies: {', '.join(policy_names())}")
+        return 0
+    for option, missing in (("scenario", True), ("policy", args.plot is None)):
+        if missing and getattr(args, option) is None:
+            raise ConfigurationError(f"--{option} is missing; --list names them")
+    source = make_source(open_scenario(args.scenario))
     if args.plot is not None:
-        return _plot(args)
-    if args.policy is None:
-        raise ConfigurationError("--policy is missing; --list names them")
-    result = _simulate(args)
-    if not args.json:
-        print(format_table(args.scenario, args.policy, args.seeds, result))
+        result = _plot(args, source)
     else:
+        result = _simulate(args, source)
+        if not args.json:
+            print(format_table(args.scenario, args.policy, args.seeds, result))
+    if args.json:
         print(json.dumps(result))
     return 0
 
 
-def _simulate(args: argparse.Namespace) -> dict[str, Any]:
-    from jetson_dnn_rt.lab.simulate.scenario import open_scenario
-    from jetson_dnn_rt.lab.simulate.session import make_source, simulate, simulate_traced
+def _simulate(args: argparse.Namespace, source: Source) -> dict[str, Any]:
+    from jetson_dnn_rt.lab.simulate.session import simulate, simulate_traced
     from jetson_dnn_rt.lab.simulate.tally import summarize
 
-    source = make_source(open_scenario(args.scenario))
     policy, frames = args.policy, args.frames
     tallies = []
     if args.trace is not None:
@@ -77,32 +84,15 @@ def _simulate(args: argparse.Namespace) -> dict[str, Any]:
     return summarize(tallies)
 
 
-def _plot(args: argparse.Namespace) -> int:
+def _plot(args: argparse.Namespace, source: Source) -> dict[str, Any]:
     from jetson_dnn_rt.lab.simulate.plots import collect, draw
-    from jetson_dnn_rt.lab.simulate.scenario import open_scenario
-    from jetson_dnn_rt.lab.simulate.session import make_source
 
     policies = [name for name in (args.policies or args.policy or "").split(",") if name]
     if not policies:
         raise ConfigurationError("--plot needs --policies A,B,...")
-    source = make_source(open_scenario(args.scenario))
     runs = collect(source, policies, seeds=args.seeds, frames=args.frames)
-    files = draw(source, runs, args.plot)
-    print(f"written: {', '.join(map(str, files))}", file=sys.stderr)
-    if args.json:
-        print(json.dumps({run.policy: run.summary for run in runs}))
-    return 0
-
-
-def _list() -> int:
-    from jetson_dnn_rt.lab.simulate.scenario import open_scenario, scenario_names
-    from jetson_dnn_rt.lab.simulate.session import policy_names
-
-    print("scenarios:")
-    for name in scenario_names():
-        print(f"  {name:20s} {open_scenario(name).description}")
-    print(f"policies: {', '.join(policy_names())}")
-    return 0
+    print(f"written: {', '.join(map(str, draw(source, runs, args.plot)))}", file=sys.stderr)
+    return {run.policy: run.summary for run in runs}
 
 
 def format_table(scenario: str, policy: str, seeds: int, result: dict[str, Any]) -> str:
@@ -112,22 +102,22 @@ def format_table(scenario: str, policy: str, seeds: int, result: dict[str, Any])
         return "-" if value is None else f"{value:.{digits}f}{unit}"
 
     def percent(value: float | None) -> str:
-        return "-" if value is None else f"{100 * value:.2f} %"
+        return show(None if value is None else 100 * value, " %")
 
     low, high = result["miss_ratio_ci95"] or (None, None)
     response, decision = result["response_ms"], result["decision_us"]
-    return "\n".join(
-        [
-            f"{policy} in {scenario}, {seeds} seed{'s' if seeds > 1 else ''}",
-            f"  missed     {percent(result['miss_ratio'])}  (95 %: {percent(low)} to "
-            f"{percent(high)}), at most {result['max_burst']} in a row",
-            f"  accuracy   {show(result['accuracy'], digits=4)}",
-            f"  energy     {show(result['energy_j'], ' J')}, "
-            f"{show(result['energy_per_met_frame_j'], ' J', 4)} per met frame",
-            f"  response   p50 {show(response['p50'])}, p99 {show(response['p99'])}, "
-            f"max {show(response['max'], ' ms')}",
-            f"  decision   p50 {show(decision['p50'], digits=1)}, p99 "
-            f"{show(decision['p99'], ' us', 1)}",
-            f"  simulated  {show(result['frames_per_s'], ' frames/s', 0)}",
-        ]
+    energy = show(result["energy_j"], " J")
+    per_frame = show(result["energy_per_met_frame_j"], " J", 4)
+    lines = (
+        f"{policy} in {scenario}, {seeds} seed{'s' if seeds > 1 else ''}",
+        f"  missed     {percent(result['miss_ratio'])}  (95 %: {percent(low)} to "
+        f"{percent(high)}), at most {result['max_burst']} in a row",
+        f"  accuracy   {show(result['accuracy'], digits=4)}",
+        f"  energy     {energy}, {per_frame} per met frame",
+        f"  response   p50 {show(response['p50'])}, p99 {show(response['p99'])}, max "
+        f"{show(response['max'], ' ms')}",
+        f"  decision   p50 {show(decision['p50'], digits=1)}, p99 "
+        f"{show(decision['p99'], ' us', 1)}",
+        f"  simulated  {show(result['frames_per_s'], ' frames/s', 0)}",
     )
+    return "\n".join(lines)

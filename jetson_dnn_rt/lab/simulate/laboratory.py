@@ -1,4 +1,4 @@
-"""The worlds of a scenario, one for each seed, and the tables that profiling it would give."""
+"""Laboratory: the worlds of a scenario, one per seed, and the tables from profiling it."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from jetson_dnn_rt.platforms.clocks import ClockSpace
 
 PROFILE_SEED = 20_200_715  # nothing is simulated with this seed
 PROFILED_FRAMES = 256  # frames whose stage times a table holds
-PROFILE_RUNS = 64  # the measured slow-down at one clock configuration is a median of so many runs
+PROFILE_RUNS = 64  # runs of which the slow-down measured at one clock configuration is a median
 POWER_ERROR = 0.01  # standard deviation of a measured power: resolution, averaging of an INA3221
 
 _BOARDS: dict[str, tuple[Callable[[], ClockSpace], str, str, str]] = {
     "tx2": (tx2_space, "tx2", "MAXN", "MAXQ"),
     "xavier": (xavier_space, "agx-xavier", "MAXN", "15W"),
 }
-"""Clock space, and the presets that Max-N and Max-Q stand for (the paper: 15 W on Xavier)."""
+"""Clock space, and the presets used for Max-N and Max-Q (the paper: 15 W on Xavier)."""
 
 
 class Laboratory:
-    """Makes the worlds of a modelled scenario, and profiles its tasks.
+    """Maker of the worlds of a modelled scenario, and profiler of its tasks.
 
-    The slow part (the clock table of ten thousands of configurations) is done once. Scenarios with
-    a recording have a `jetson_dnn_rt.lab.simulate.recording.RecordedLaboratory`.
+    The slow part (the clock table of tens of thousands of configurations) is done once. Scenarios
+    with a recording have a `jetson_dnn_rt.lab.simulate.recording.RecordedLaboratory`.
     """
 
     def __init__(self, scenario: Scenario) -> None:
@@ -45,7 +45,7 @@ class Laboratory:
 
     @cached_property
     def clock_table(self) -> ClockTable:
-        """The configurations that policies choose from."""
+        """Clock configurations that policies choose from."""
         scenario = self.scenario
         everything = np.arange(len(self._space), dtype=np.int64)
         model = BoardModel(scenario.board, self._space, everything)
@@ -70,7 +70,7 @@ class Laboratory:
 
     @cached_property
     def true_tables(self) -> list[TaskTable]:
-        """The tables without errors and noise: for the oracle only."""
+        """Tables without errors and noise, for the oracle only."""
         return [self._true_table(self._models[0], task) for task in self.scenario.tasks]
 
     @cached_property
@@ -84,7 +84,7 @@ class Laboratory:
         )
 
     def world(self, seed: int, frames: int | None = None) -> World:
-        """The world of one seed >= 0, with so many frames of the task with the shortest period."""
+        """World of a seed >= 0; `frames` are counted on the task with the shortest period."""
         scenario = self.scenario
         count = scenario.frames if frames is None else frames
         duration_ns = count * min(task.period_ns for task in scenario.tasks)
@@ -104,7 +104,7 @@ class Laboratory:
 
     @cached_property
     def _models(self) -> list[BoardModel]:
-        """The board, and the board while it throttles."""
+        """Models of the board, and of the board while it throttles."""
         board, indices = self.scenario.board, self.clock_table.indices
         models = [BoardModel(board, self._space, indices)]
         if board.thermal is not None:

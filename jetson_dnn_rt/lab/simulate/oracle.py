@@ -1,10 +1,10 @@
-"""`oracle`: what `horizon` would do if it knew every execution time and clocks changed at once.
+"""Policy `oracle`: `horizon` with knowledge of every execution time and instant clock changes.
 
-The same plans and the same objective, but the time of a plan is that of the very frame, noise and
-co-runners included, in place of a quantile; the clocks may change at every boundary, without
-delay; nothing is held in reserve, and while nothing runs the board is at its most frugal clocks.
-Only the number of stages that will run side by side until a deadline stays an estimate, as in
-`horizon`, since it depends on everybody's later decisions.
+It has the same plans and the same objective, but the time of a plan is that of the actual frame,
+noise and co-runners included, in place of a quantile; the clocks may change at every boundary,
+without delay; there is no reserve, and while idle the board is at its lowest-power clocks. Only
+the number of stages that will run side by side until a deadline is still an estimate, as in
+`horizon`, since it depends on later decisions for all tasks.
 
 It exists in the simulator only, as the bound for every table of results.
 """
@@ -28,7 +28,7 @@ SPARE_NS = 1_000.0  # held back for rounding to whole nanoseconds
 
 
 class _NoPressure(PressureGauge):
-    """Nothing to learn: the frame's own times are known."""
+    """Gauge without learning: the frame's own times are known."""
 
     def trust(self, index: int, member: Member, memory: Memory) -> float:
         """Full trust."""
@@ -36,11 +36,11 @@ class _NoPressure(PressureGauge):
 
 
 class Oracle(Horizon):
-    """See the module; `tables` and `interference` are given without any error."""
+    """The policy `oracle`, see the module; `tables` and `interference` have no error."""
 
     clocks_at_boundaries = True
-    response = 1.0  # frames end at their deadlines: nothing has to be held back
-    deviations = 2.0  # twice the reserve for others: it has no other one
+    response = 1.0  # frames end at their deadlines: no reserve is needed
+    deviations = 2.0  # twice the reserve for others, since it has no other reserve
 
     def __init__(
         self,
@@ -82,11 +82,11 @@ class Oracle(Horizon):
             ]
 
     def show(self, world: World) -> None:
-        """Decide in this world of the same scenario from now on."""
+        """Use this world of the same scenario from now on."""
         self._world = world
 
     def decide(self, cohort: Cohort, now_ns: int) -> Decision:
-        """See the module."""
+        """Decide with the true times, see the module."""
         members, deciding = cohort.members, cohort.deciding
         variants = tuple(member.variant for member in members)
         active = [index for index, member in enumerate(members) if member.active]
@@ -126,10 +126,10 @@ class Oracle(Horizon):
         return Decision(variants, self._outer[clocks])
 
     def _need_ns(self, index: int, member: Member) -> Floats:
-        """Time that each plan of the present frame needs to be started, [P, C].
+        """Time that must be left for each plan of the present frame to be started, [P, C].
 
-        Its true time; where others run side by side at least that of its next stage and the
-        fastest rest, with the reserve that `horizon` has for them.
+        Its true time; if others run side by side, at least that of its next stage and the fastest
+        rest, with the reserve of `horizon` for them.
         """
         outlook, stage = self._outlooks[index], member.stage
         factors = np.asarray(
@@ -148,6 +148,6 @@ def _by_stage(plans: Integers, base_ns: Floats, stage: int) -> Floats:
 
 
 def _rescued(plans: Integers, fastest: Integers) -> Integers:
-    """The plans, with all stages after the next one in their fastest variants."""
+    """Plans with all stages after the next one in their fastest variants."""
     rest = np.tile(fastest[1:], (len(plans), 1))
     return np.column_stack([plans[:, :1], rest])

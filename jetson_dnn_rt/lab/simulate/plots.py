@@ -1,4 +1,4 @@
-"""The figures of the NeuOS paper, for policies side by side in one scenario.
+"""Figures of the NeuOS paper, for policies side by side in one scenario.
 
 Energy and latency by network with min-max bars (its figures 7 and 8), accuracy by iteration
 (figure 9), the triangle of energy, latency and accuracy (figures 1 and 11); latency and energy of
@@ -11,12 +11,12 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from jetson_dnn_rt.coordinator.coordinator import Coordinator
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.lab.simulate.scenario import Scenario
 from jetson_dnn_rt.lab.simulate.session import Source, simulate
@@ -39,19 +39,19 @@ _DEADLINE_COLOR = "#c00000"
 
 @dataclass(frozen=True, eq=False)
 class PolicyRun:
-    """What a policy did in a scenario."""
+    """Run of a policy in a scenario."""
 
     policy: str
     color: str
-    summary: dict[str, object]  # the JSON of ``jetson-dnn-rt simulate``
+    summary: dict[str, Any]  # the JSON of ``jetson-dnn-rt simulate``
     tallies: list[Tally]  # one for each seed
-    frames: list[list[SimulatedFrame]]  # of each seed, in the order of their ends
+    frames: list[list[SimulatedFrame]]  # of each seed, in the order of completion
     clock_log: list[tuple[int, int]]  # of the first seed
 
     def select(
         self, tasks: Sequence[str], outcomes: Sequence[Outcome] = tuple(Outcome)
     ) -> list[SimulatedFrame]:
-        """Frames of all seeds of these tasks and with these outcomes."""
+        """Select frames of all seeds, of these tasks and with these outcomes."""
         return [
             frame
             for frames in self.frames
@@ -64,26 +64,20 @@ def collect(
     source: Source, policies: Sequence[str], *, seeds: int, frames: int | None
 ) -> list[PolicyRun]:
     """Run the policies and keep what the figures need."""
-    return [
-        _run_policy(source, policy, _COLORS[number % len(_COLORS)], seeds, frames)
-        for number, policy in enumerate(policies)
-    ]
-
-
-def _run_policy(
-    source: Source, policy: str, color: str, seeds: int, frames: int | None
-) -> PolicyRun:
-    kept: list[list[SimulatedFrame]] = [[] for _ in range(seeds)]
-    logs: list[list[tuple[int, int]]] = []
-
-    def watch(simulation: Simulation, coordinator: Coordinator) -> None:
-        logs.append(simulation.clock_log)
-
-    tallies = [
-        simulate(source, policy, seed=seed, frames=frames, observer=ended.append, watch=watch)
-        for seed, ended in enumerate(kept)
-    ]
-    return PolicyRun(policy, color, summarize(tallies), tallies, kept, logs[0])
+    runs = []
+    begun: list[Simulation] = []
+    for policy, color in zip(policies, cycle(_COLORS), strict=False):
+        kept: list[list[SimulatedFrame]] = [[] for _ in range(seeds)]
+        tallies = [
+            simulate(
+                source, policy, seed=seed, frames=frames, observer=ended.append,
+                watch=lambda simulation, _: begun.append(simulation),
+            )
+            for seed, ended in enumerate(kept)
+        ]  # fmt: skip
+        log = begun[-seeds].clock_log
+        runs.append(PolicyRun(policy, color, summarize(tallies), tallies, kept, log))
+    return runs
 
 
 def draw(source: Source, runs: Sequence[PolicyRun], folder: Path) -> list[Path]:
@@ -135,7 +129,7 @@ def _misses_percent(run: PolicyRun, tasks: Sequence[str]) -> list[float]:
 def _draw_bar(
     panel: Any, x: float, found: list[float], color: str, label: str = "", **style: Any
 ) -> None:
-    """A bar of the mean with whiskers from minimum to maximum; a cross where there is nothing."""
+    """Draw a bar of the mean, with whiskers from minimum to maximum; a cross if it is missing."""
     if not found:
         # On the lower edge, whatever the scale.
         cross = {"marker": "x", "color": color, "ls": "", "clip_on": False, "label": label}
@@ -171,13 +165,9 @@ class _Figures:
             self._groups = {table.task: [table.task] for table in source.tables}
 
     def select(self) -> dict[str, Callable[[Any], Any]]:
-        """The figures that there is data for, by name."""
-        figures: dict[str, Callable[[Any], Any]] = {
-            "energy": self.energy,
-            "latency": self.latency,
-            "accuracy": self.accuracy,
-            "timeline": self.timeline,
-        }
+        """Figures that there is data for, by name."""
+        always = (self.energy, self.latency, self.accuracy, self.timeline)
+        figures: dict[str, Callable[[Any], Any]] = {each.__name__: each for each in always}
         if any(tally.met for run in self._runs for tally in run.tallies):
             figures["triangle"] = self.triangle
         if any(len(tasks) >= 4 for tasks in self._groups.values()):
@@ -200,21 +190,18 @@ class _Figures:
         for number, (run, height, text) in enumerate(zip(self._runs, heights, texts, strict=True)):
             panel.bar(number, height, color=run.color)
             panel.annotate(text, (number, height), ha="center", va="bottom", fontsize=8)
-        panel.set_xticks(
-            range(len(self._runs)), [run.policy for run in self._runs], rotation=60, ha="right"
-        )
+        names = [run.policy for run in self._runs]
+        panel.set_xticks(range(len(names)), names, rotation=60, ha="right")
         panel.tick_params(axis="x", labelsize=8)
         _grid(panel)
 
     def energy(self, figure: Any) -> Any:
         left, right = figure.subplots(1, 2, gridspec_kw={"width_ratios": (2, 1)})
         self._draw_groups(left, _energies_mj)
-        left.set_ylabel("energy of a completed frame while it self._runs [mJ]")
+        left.set_ylabel("energy of a completed frame while it runs [mJ]")
         values = [run.summary["energy_per_met_frame_j"] for run in self._runs]
-        heights = [0.0 if value is None else 1e3 * float(str(value)) for value in values]
-        texts = [
-            "none met" if v is None else f"{h:.0f}" for v, h in zip(values, heights, strict=True)
-        ]
+        heights = [1e3 * (value or 0.0) for value in values]
+        texts = ["none met" if value is None else f"{1e3 * value:.0f}" for value in values]
         self._draw_by_policy(right, heights, texts)
         right.set_ylabel("energy of the board, idle included, per met frame [mJ]")
         return left
@@ -223,14 +210,12 @@ class _Figures:
         left, right = figure.subplots(1, 2, gridspec_kw={"width_ratios": (2, 1)})
         self._draw_groups(left, _responses_ms)
         for place, tasks in enumerate(self._groups.values()):
-            label = "deadline" if place == 0 else "_nolegend_"
+            style = {"color": _DEADLINE_COLOR, "label": "_nolegend_" if place else "deadline"}
             height = self._deadlines_ms[tasks[0]]
-            left.plot(
-                [place - 0.45, place + 0.45], [height] * 2, color=_DEADLINE_COLOR, label=label
-            )
+            left.plot([place - 0.45, place + 0.45], [height] * 2, **style)
         left.set_yscale("log")
         left.set_ylabel("response of completed frames [ms]")
-        misses = [100.0 * float(str(run.summary["miss_ratio"])) for run in self._runs]
+        misses = [100.0 * run.summary["miss_ratio"] for run in self._runs]
         self._draw_by_policy(right, misses, [f"{miss:.1f}" for miss in misses])
         right.set_ylabel("frames missed [%]")
         return left
@@ -259,25 +244,22 @@ class _Figures:
         """Each network under each policy in barycentric coordinates, the three parts summing to 1.
 
         Latency is relative to the deadline, energy to the most expensive policy of the network,
-        accuracy is absolute. In a corner its part is everything: far from energy is frugal.
+        accuracy is absolute. In a corner its part is everything: far from energy means low energy.
         """
         whole, near = figure.subplots(1, 2, gridspec_kw={"width_ratios": (1, 1.3)})
         corners = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, math.sqrt(3.0) / 2.0]])
-        for corner, name, side in zip(
-            corners, ("latency", "energy", "accuracy"), ("right", "left", "center"), strict=True
-        ):
-            above = 8 if name == "accuracy" else -12
-            whole.annotate(
-                name, corner, xytext=(0, above), textcoords="offset points", ha=side, fontsize=10
-            )
+        names = (("latency", "right", -12), ("energy", "left", -12), ("accuracy", "center", 8))
+        for corner, (name, side, above) in zip(corners, names, strict=True):
+            style = {"textcoords": "offset points", "ha": side, "fontsize": 10}
+            whole.annotate(name, corner, xytext=(0, above), **style)
         shares = np.arange(0.05, 1.0, 0.05)
         for panel, step in ((whole, 5), (near, 1)):
             panel.plot(*np.vstack([corners, corners[:1]]).T, color="#444444", lw=1)
             for share in shares[step - 1 :: step]:
                 for corner in range(3):
-                    others = [corners[other] for other in range(3) if other != corner]
-                    line = [share * corners[corner] + (1.0 - share) * other for other in others]
-                    panel.plot(*np.array(line).T, color="#bbbbbb", lw=0.6, ls=":", zorder=0)
+                    others = np.delete(corners, corner, axis=0)
+                    line = share * corners[corner] + (1.0 - share) * others
+                    panel.plot(*line.T, color="#bbbbbb", lw=0.6, ls=":", zorder=0)
             panel.set_aspect("equal")
             panel.set_axis_off()
         points = self._find_triangle_points() @ corners
@@ -290,11 +272,10 @@ class _Figures:
                 whole.plot(*point, ms=5, **style)
                 label = run.policy if place == 0 else "_nolegend_"
                 near.plot(*point, ms=8, alpha=0.85, label=label, **style)
-        middle = (np.nanmax(points, axis=(0, 1)) + np.nanmin(points, axis=(0, 1))) / 2.0
-        extent = np.nanmax(points, axis=(0, 1)) - np.nanmin(points, axis=(0, 1))
-        reach = max(0.6 * float(np.max(extent)), 0.02)
-        near.set_xlim(middle[0] - reach, middle[0] + reach)
-        near.set_ylim(middle[1] - reach, middle[1] + reach)
+        low, high = np.nanmin(points, axis=(0, 1)), np.nanmax(points, axis=(0, 1))
+        reach = max(0.6 * float(np.max(high - low)), 0.02)
+        (left, bottom), (right, top) = (low + high) / 2 - reach, (low + high) / 2 + reach
+        near.set(xlim=(left, right), ylim=(bottom, top))
         near.set_title("the same, enlarged; lines every 0.05", fontsize=9)
         return near
 
@@ -325,7 +306,7 @@ class _Figures:
                 for place, task in enumerate(tasks):
                     found = values(run, [task])
                     if values is _misses_percent and found:
-                        # A share has a mean alone.
+                        # A share has only a mean.
                         found = [sum(found) / len(found)]
                     _draw_bar(panel, place, found, color)
                 _grid(panel)
@@ -338,7 +319,7 @@ class _Figures:
             panel.set_ylabel(name)
 
     def timeline(self, figure: Any) -> Any:
-        """Stage by stage of the first task: the accuracy of what self._runs, the clocks, LAG."""
+        """Stage by stage of the first task: accuracy of what runs, clocks, LAG."""
         table = self._source.tables[0]
         worth = 1.0 - table.loss.sum(axis=1)
         speeds = 1.0 / table.slowdown[0].mean(axis=0)
@@ -353,18 +334,18 @@ class _Figures:
                 for done, stage in enumerate(record.stages, start=1):
                     clocks = run.clock_log[bisect_right(times, stage.start_ns) - 1][1]
                     lag = lag_ns(table.sub_deadlines_ns, done, stage.end_ns - record.release_ns)
-                    rows.append(
-                        (worth[table.variants.index(stage.variant)], speeds[clocks], lag / 1e6)
-                    )
-            for panel, values in zip(
-                panels, zip(*rows[:_TIMELINE_STAGES], strict=True), strict=False
-            ):
+                    variant = table.variants.index(stage.variant)
+                    rows.append((worth[variant], speeds[clocks], lag / 1e6))
+            for panel, values in zip(panels, np.array(rows[:_TIMELINE_STAGES]).T, strict=False):
                 panel.plot(values, color=run.color, lw=1.1, label=run.policy)
-        panels[0].set_ylabel("accuracy of the\nvariant that self._runs")
-        panels[1].set_ylabel("speed of the clocks\nrelative to the fastest")
-        panels[2].set_ylabel("LAG [ms]")
         panels[2].axhline(0.0, color=_DEADLINE_COLOR, lw=0.8)
         panels[2].set_xlabel(f"stage of {table.task}, from its first frame on")
-        for panel in panels:
+        names = (
+            "accuracy of the\nvariant that runs",
+            "speed of the clocks\nrelative to the fastest",
+            "LAG [ms]",
+        )
+        for panel, name in zip(panels, names, strict=True):
+            panel.set_ylabel(name)
             panel.grid(alpha=0.25)
         return panels[0]

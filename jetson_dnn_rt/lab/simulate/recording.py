@@ -1,14 +1,14 @@
 """A recorded run as a world: the recorded arrivals, with execution times resampled in blocks.
 
-A job trace (of ``jetson-dnn-rt run --output``) holds when every frame was released and how long
-each of its stages took. In the simulator the frames come at the same times, but take the times of
+A job trace (of ``jetson-dnn-rt run --output``) has the release of every frame and the time of each
+of its stages. In the simulator the frames come at the same times, but with the execution times of
 other recorded frames: recorded time is cut into blocks, and blocks drawn at random follow one
-another. Bursts survive inside a block, and all tasks take the same block, so that a common
+another. Bursts survive inside a block, and all tasks use the same block, so that a common
 disturbance stays common (the circular block bootstrap of Politis & Romano, 1992).
 
-What a trace cannot hold is how long a frame that was not run, or not to its end, would have taken.
-A missing stage deviates from its median as it did in the frames before and after, and as far as
-the frame itself ran, as that part did: each counts with its share of the frame's usual time.
+A trace lacks the time that a frame would have taken if it was not run, or not to its end. A
+missing stage is assumed to deviate from its median as it did in the frames before and after, and
+as the part of the frame itself that ran: each counts with its share of the frame's usual time.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class RecordedTask:
     noise: Floats  # [N, K] recorded time over the median
     overhead_ns: Integers  # [N, K] from a stage being ready and a worker free to its start
     wake_ns: Integers  # [N] from the release to when an idle worker looked for work
-    # By variant the times of its warm-up runs, where known: the first budgets came from them.
+    # By variant, the times of its warm-up runs if known: the first budgets came from them.
     warm_up_ns: dict[str, list[tuple[int, ...]]] = field(default_factory=dict)
 
 
@@ -63,7 +63,7 @@ class Timeline:
 
     @classmethod
     def of(cls, records: Iterable[JobRecord]) -> Timeline:
-        """The timeline of all jobs of a trace."""
+        """Make the timeline of all jobs of a trace."""
         stages = [stage for record in records for stage in record.stages]
         return cls(sorted(s.start_ns for s in stages), sorted(s.end_ns for s in stages))
 
@@ -91,8 +91,8 @@ def read_recording(path: Path) -> list[RecordedTask]:
 def read_task(records: Sequence[JobRecord], timeline: Timeline) -> RecordedTask:
     """Build a recorded task from its records, at least one.
 
-    `timeline` holds all tasks of the trace: when workers were busy. `ValueError` if no frame ran
-    to its end, or frames differ in their stages.
+    `timeline` covers all tasks of the trace, to tell when workers were busy. `ValueError` if no
+    frame ran to its end, or frames differ in their stages.
     """
     jobs = sorted(records, key=lambda record: record.release_ns)
     name = jobs[0].task
@@ -125,18 +125,18 @@ _Run = tuple[int, int, StageRecord]  # first stage, number of stages, record
 
 
 def _expand(name: str) -> list[str]:
-    """Names of the single stages: ``inference-1..3`` stands for three."""
+    """Names of the single stages: ``inference-1..3`` is three of them."""
     first, dots, last = name.partition("..")
     if not dots:
         return [name]
     stem, _, begin = first.rpartition("-")
     if not (begin.isdecimal() and last.isdecimal() and int(begin) < int(last)):
-        raise ValueError(f"{name!r} is no name of a run of stages")
+        raise ValueError(f"{name!r} does not name a run of stages")
     return [f"{stem}-{number}" for number in range(int(begin), int(last) + 1)]
 
 
 def _find_stages(jobs: Sequence[JobRecord]) -> tuple[str, ...]:
-    """Stages of the task, from the frames that ran to their end."""
+    """Find the stages of the task, from the frames that ran to their end."""
     found = {
         tuple(name for stage in job.stages for name in _expand(stage.name))
         for job in jobs
@@ -161,7 +161,7 @@ def _locate(job: JobRecord, stages: tuple[str, ...]) -> list[_Run]:
 
 
 def _find_spans(variant: str, jobs: Sequence[list[_Run]], count: int) -> tuple[int, ...]:
-    """Length of the run that a variant starts at each stage; 0 inside a run."""
+    """Find the length of the run that a variant starts at each stage; 0 inside a run."""
     spans = [1] * count
     for runs in jobs:
         for first, span, stage in runs:
@@ -210,11 +210,11 @@ def _find_noise(jobs: Sequence[list[_Run]], variants: tuple[str, ...], base_ns: 
 def _find_overheads(
     jobs: Sequence[JobRecord], runs: Sequence[list[_Run]], ends_ns: Sequence[int], count: int
 ) -> Integers:
-    """Time before each stage in which a worker was free and the frame ready.
+    """Find the time before each stage in which a worker was free and the frame ready.
 
-    With several workers a lower bound: the worker that became free last need not be this one.
-    Where the first stage waited for nobody, the time belongs to `_find_wakes`. For an aborted
-    frame, the time until its abort is that before the stage that did not run.
+    With several workers it is a lower bound: the worker that became free last need not be this
+    one. If the first stage did not wait, the time belongs to `_find_wakes`. For an aborted frame,
+    the time until its abort is that before the stage that did not run.
     """
     overheads = np.full((len(jobs), count), np.nan)
     for row, (job, located) in enumerate(zip(jobs, runs, strict=True)):
@@ -234,11 +234,11 @@ def _find_overheads(
 
 
 def _find_wakes(jobs: Sequence[JobRecord], timeline: Timeline) -> Integers:
-    """Time from a release to the first decision of a worker that was idle then.
+    """Find the time from a release to the first decision of a worker that was idle then.
 
-    That is the first start after it, of any task, or the end of a frame that was skipped at its
-    start. Unknown where no worker was surely idle, or the frame was skipped at its release. It
-    matters since an idle worker decides that late: by then a budget may not fit any more.
+    The decision is the first start after the release, of any task, or the end of a frame that was
+    skipped at its start. Unknown if no worker was certainly idle, or the frame was skipped at its
+    release. The time matters since a budget may no longer fit when the idle worker decides.
     """
     wakes = np.full((len(jobs), 1), np.nan)
     starts_ns, ends_ns = timeline.starts_ns, timeline.ends_ns
@@ -270,7 +270,7 @@ def _interpolate(values: Floats) -> Floats:
 
 
 class RecordedLaboratory:
-    """Makes the worlds of a scenario with a recording.
+    """Maker of the worlds of a scenario with a recording.
 
     `recorded` replaces the tasks of the scenario's trace. `ConfigurationError` if the trace is
     missing, damaged, or too short.
@@ -290,13 +290,13 @@ class RecordedLaboratory:
 
     @cached_property
     def clock_table(self) -> ClockTable:
-        """One configuration: the clocks of the recording."""
+        """Table of a single configuration: the clocks of the recording."""
         idle_w = np.array([self._recording.idle_w])
         return ClockTable(ClockSpace(()), np.zeros(1, np.int64), idle_w, 0, 0)
 
     @cached_property
     def tables(self) -> list[TaskTable]:
-        """The recorded frames as a profile."""
+        """Recorded frames as a profile."""
         return [
             self._table(task, task.base_ns[:, :, np.newaxis] * task.noise.T)
             for task in self.recorded
@@ -304,7 +304,7 @@ class RecordedLaboratory:
 
     @property
     def true_tables(self) -> list[TaskTable]:
-        """The medians only."""
+        """Tables of the medians only."""
         return [self._table(task, task.base_ns[:, :, np.newaxis]) for task in self.recorded]
 
     @property
@@ -313,7 +313,7 @@ class RecordedLaboratory:
         return (1.0,) * self.scenario.workers
 
     def world(self, seed: int, frames: int | None = None) -> World:
-        """The recorded arrivals, with times resampled by the seed; at most the recorded frames."""
+        """World of the recorded arrivals, with resampled times; at most the recorded frames."""
         recorded = max(len(task.sequences) for task in self.recorded)
         if frames is not None and frames > recorded:
             raise ConfigurationError(
@@ -374,10 +374,7 @@ class RecordedLaboratory:
             parameters=TaskConfig(
                 task.name, budget_quantile=self.scenario.budget_quantile
             ).for_engine(
-                task.stages,
-                task.variants,
-                period_ns=task.period_ns,
-                deadline_ns=task.deadline_ns,
+                task.stages, task.variants, period_ns=task.period_ns, deadline_ns=task.deadline_ns
             ),
             spans=task.spans,
             arrivals=tuple(map(tuple, np.stack(columns, axis=1).tolist())),

@@ -1,10 +1,11 @@
-"""Scenarios: which tasks run on which board, and what else happens; read from YAML."""
+"""Scenarios: tasks, board, co-runners and recordings; read from YAML."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from typing import Annotated
 
 from jetson_dnn_rt.cli.environment import find_shared_file
 from jetson_dnn_rt.config.process import DISCIPLINES
@@ -17,7 +18,17 @@ from jetson_dnn_rt.lab.simulate.board import (
     Noise,
     Thermal,
 )
-from jetson_dnn_rt.lab.simulate.fields import build, check, check_fields, read_yaml
+from jetson_dnn_rt.lab.simulate.fields import (
+    Factor,
+    NotNegative,
+    Positive,
+    PositiveCount,
+    Quantile,
+    Share,
+    check,
+    read_file,
+)
+from jetson_dnn_rt.safety.records import Count, one_of
 
 SCENARIOS = "config/scenarios"
 NETWORKS = "networks.yaml"
@@ -25,43 +36,39 @@ BOARDS = "boards"
 CLOCKS = ("reduced", "all")
 
 RECORDED = Board("fixed", 0.0, {}, Compute(1.0, 1.0, 1.0, 0.0, {}), 0.0, Noise(), 1.0, {}, {})
-"""In place of a board where the times come from a recording."""
+"""Used in place of a board if the times come from a recording."""
 
 
 @dataclass(frozen=True)
 class CameraSetting:
     """A camera of a scenario file."""
 
-    period_ms: float
+    period_ms: Positive
     jitter_ms: float = 0.0  # a frame comes up to this much late, uniformly distributed
-    offset_ms: float | None = None  # of the first frame; None: within one period, by the seed
+    # Of the first frame; None: within one period, by the seed.
+    offset_ms: NotNegative | None = None
 
     def __post_init__(self) -> None:
-        check_fields(self, "> 0", "period_ms")
         late_ms = self.jitter_ms
         check(0.0 <= late_ms < self.period_ms, f"jitter_ms must be in [0, period_ms): {late_ms}")
-        if self.offset_ms is not None:
-            check_fields(self, ">= 0", "offset_ms")
 
 
 @dataclass(frozen=True)
 class TaskSetting:
-    """One task of a scenario file, or several alike."""
+    """Task of a scenario file, or several equal ones."""
 
     network: str  # a name from networks.yaml
-    name: str = ""  # default: the network's; several alike are numbered from 0
-    count: int = 1
+    name: str = ""  # default: the network's; equal ones are numbered from 0
+    count: PositiveCount = 1
     camera: str = ""  # tasks on one camera are released together; default: one of its own
-    period_ms: float = 0.0  # 0 = the board's for this network
-    deadline_ms: float = 0.0  # 0 = the board's for this network
-    jitter_ms: float = 0.0  # of its own camera
+    period_ms: NotNegative = 0.0  # 0 = the board's for this network
+    deadline_ms: NotNegative = 0.0  # 0 = the board's for this network
+    jitter_ms: NotNegative = 0.0  # of its own camera
     variant: str = ""  # the initial one; default: the full network
-    from_s: float = 0.0  # frames come in this time only
-    until_s: float = 0.0  # 0 = to the end
+    from_s: NotNegative = 0.0  # frames come only between from_s and until_s
+    until_s: NotNegative = 0.0  # 0 = to the end
 
     def __post_init__(self) -> None:
-        check_fields(self, ">= 1", "count")
-        check_fields(self, ">= 0", "period_ms", "deadline_ms", "jitter_ms", "from_s", "until_s")
         check(
             not self.until_s or self.until_s > self.from_s,
             f"until_s must be > from_s: {self.until_s}, {self.from_s}",
@@ -70,20 +77,18 @@ class TaskSetting:
 
 @dataclass(frozen=True)
 class CoRunner:
-    """Another load on the board for a while: it slows all stages and draws power."""
+    """Temporary load on the board: it slows down all stages and draws power."""
 
     from_s: float
     until_s: float
-    slowdown: float  # factor on the time of every stage
-    power_w: float = 0.0
+    slowdown: Factor  # factor on the time of every stage
+    power_w: NotNegative = 0.0
 
     def __post_init__(self) -> None:
         check(
             0.0 <= self.from_s < self.until_s,
             f"until_s must be > from_s >= 0: {self.from_s}, {self.until_s}",
         )
-        check_fields(self, ">= 1", "slowdown")
-        check_fields(self, ">= 0", "power_w")
 
 
 @dataclass(frozen=True)
@@ -93,46 +98,43 @@ class Recording:
     trace: str  # path, relative to the scenario file
     # Length of the blocks of recorded time that are resampled: bursts survive inside a block. All
     # tasks take the same block, so that a common disturbance stays common.
-    block_ms: float = 2000.0
+    block_ms: Positive = 2000.0
     idle_w: float = 0.0  # power of the machine while nothing runs
     busy_w: float = 0.0  # power of the machine while a stage runs
-    loss: dict[str, float] = field(default_factory=dict)  # accuracy lost by variant; default 0
+    loss: dict[str, Share] = field(default_factory=dict)  # accuracy lost by variant; default 0
 
     def __post_init__(self) -> None:
-        check_fields(self, "> 0", "block_ms")
         check(
             0.0 <= self.idle_w <= self.busy_w,
             f"busy_w must be >= idle_w >= 0: {self.busy_w}, {self.idle_w}",
         )
-        for variant, loss in self.loss.items():
-            check(0.0 <= loss <= 1.0, f"loss of {variant!r} must be in [0, 1]: {loss}")
 
 
-@dataclass(frozen=True)
-class _ScenarioFile:
-    """A scenario file; see the comments in ``config/scenarios``."""
+@dataclass(frozen=True, kw_only=True)
+class _Settings:
+    """Settings that a scenario copies from its file; see the comments in ``config/scenarios``."""
 
-    board: str = ""
     description: str = ""
-    frames: int = 600
-    workers: int = 0
-    discipline: str = "edf"
-    clocks: str = "reduced"
-    budget_quantile: float = 0.99
-    tasks: tuple[TaskSetting, ...] = ()
+    frames: PositiveCount = 600  # of the task with the shortest period, without ``--frames``
+    discipline: Annotated[str, one_of(*DISCIPLINES)] = "edf"
+    clocks: Annotated[str, one_of(*CLOCKS)] = "reduced"
+    budget_quantile: Quantile = 0.99
     cameras: dict[str, CameraSetting] = field(default_factory=dict)
     co_runners: tuple[CoRunner, ...] = ()
-    noise: Noise | None = None
-    thermal: Thermal | None = None
     recording: Recording | None = None
 
+
+@dataclass(frozen=True, kw_only=True)
+class _ScenarioFile(_Settings):
+    """A scenario file."""
+
+    board: str = ""
+    workers: Count = 0
+    tasks: tuple[TaskSetting, ...] = ()
+    noise: Noise | None = None
+    thermal: Thermal | None = None
+
     def __post_init__(self) -> None:
-        check_fields(self, ">= 1", "frames")
-        check_fields(self, ">= 0", "workers")
-        for key, known in (("discipline", DISCIPLINES), ("clocks", CLOCKS)):
-            value = getattr(self, key)
-            check(value in known, f"{key} must be one of {', '.join(known)}: {value!r}")
-        check_fields(self, "in (0, 1]", "budget_quantile")
         recorded = self.recording is not None
         check(bool(self.tasks) != recorded, "tasks or recording: a scenario has one of them")
         check(bool(self.board) != recorded, "board: one that is modelled, none with a recording")
@@ -152,23 +154,15 @@ class SimulatedTask:
     until_ns: int
 
 
-@dataclass(frozen=True)
-class Scenario:
+@dataclass(frozen=True, kw_only=True)
+class Scenario(_Settings):
     """A scenario with its board and its networks."""
 
     name: str  # of its file
-    description: str
     board: Board
     networks: NetworkFile
     workers: int  # stages that run side by side
-    discipline: str
     tasks: tuple[SimulatedTask, ...] = ()  # none with a recording, which has its own
-    cameras: dict[str, CameraSetting] = field(default_factory=dict)  # of every task
-    frames: int = 0  # of the task with the shortest period, without ``--frames``
-    clocks: str = "reduced"
-    budget_quantile: float = 0.99
-    co_runners: tuple[CoRunner, ...] = ()
-    recording: Recording | None = None
     trace: Path | None = None
 
     @property
@@ -184,39 +178,31 @@ def load_scenario(path: Path, folders: Sequence[Path] = ()) -> Scenario:
     Boards and networks are searched in the scenario's own folder, then in `folders`. A
     `ConfigurationError` names the file and the key.
     """
-    file = build(_ScenarioFile, read_yaml(path), path)
+    file = read_file(_ScenarioFile, path)
     places = (path.parent, *folders)
     board = RECORDED
     if file.board:
-        board_path = _find(f"{BOARDS}/{file.board}.yaml", places, path, "board")
-        board = build(Board, read_yaml(board_path), board_path)
-    networks_path = _find(NETWORKS, places, path, "tasks")
-    networks = build(NetworkFile, read_yaml(networks_path), networks_path)
+        board = read_file(Board, _find(f"{BOARDS}/{file.board}.yaml", places, path, "board"))
+    networks = read_file(NetworkFile, _find(NETWORKS, places, path, "tasks"))
     board = replace(board, noise=file.noise or board.noise, thermal=file.thermal or board.thermal)
-    cameras = dict(file.cameras)
+    settings = {item.name: getattr(file, item.name) for item in fields(_Settings)}
+    settings["cameras"] = cameras = dict(file.cameras)
     tasks = [
         task
         for index, setting in enumerate(file.tasks)
-        for task in _expand(setting, board, networks, cameras, path, f"tasks[{index}]")
+        for task in _expand(setting, board, networks, cameras, f"{path}: tasks[{index}]")
     ]
     names = [task.name for task in tasks]
     for name in names:
         if names.count(name) > 1:
             raise ConfigurationError(f"{path}: tasks: there are several of the name {name!r}")
     return Scenario(
+        **settings,
         name=path.stem,
-        description=file.description,
         board=board,
         networks=networks,
         tasks=tuple(tasks),
-        cameras=cameras,
         workers=file.workers or max(len(tasks), 1),
-        discipline=file.discipline,
-        frames=file.frames,
-        clocks=file.clocks,
-        budget_quantile=file.budget_quantile,
-        co_runners=file.co_runners,
-        recording=file.recording,
         trace=path.parent / file.recording.trace if file.recording else None,
     )
 
@@ -253,20 +239,19 @@ def _expand(
     board: Board,
     networks: NetworkFile,
     cameras: dict[str, CameraSetting],
-    path: Path,
     key: str,
 ) -> list[SimulatedTask]:
     if setting.network not in networks.networks:
         known = ", ".join(networks.networks)
-        raise ConfigurationError(f"{path}: {key}.network must be one of {known}")
+        raise ConfigurationError(f"{key}.network must be one of {known}")
     variants = [variant.name for variant in networks.variants]
     if setting.variant and setting.variant not in variants:
-        raise ConfigurationError(f"{path}: {key}.variant must be one of {', '.join(variants)}")
+        raise ConfigurationError(f"{key}.variant must be one of {', '.join(variants)}")
     if setting.camera and setting.camera not in cameras:
-        raise ConfigurationError(f"{path}: {key}.camera: there is no camera {setting.camera!r}")
+        raise ConfigurationError(f"{key}.camera: there is no camera {setting.camera!r}")
     deadline_ms = setting.deadline_ms or board.deadline_ms.get(setting.network, 0.0)
     if not deadline_ms > 0.0:
-        raise ConfigurationError(f"{path}: {key}.deadline_ms is missing; the board has none")
+        raise ConfigurationError(f"{key}.deadline_ms is missing; the board has none")
     tasks = []
     for number in range(setting.count):
         base = setting.name or setting.network
@@ -275,7 +260,7 @@ def _expand(
         if not setting.camera:
             period_ms = setting.period_ms or board.period_ms.get(setting.network, 0.0)
             if not period_ms > 0.0:
-                raise ConfigurationError(f"{path}: {key}.period_ms is missing; the board has none")
+                raise ConfigurationError(f"{key}.period_ms is missing; the board has none")
             cameras[camera] = CameraSetting(period_ms, setting.jitter_ms)
         tasks.append(
             SimulatedTask(
@@ -306,7 +291,7 @@ def scenario_names() -> list[str]:
 
 
 def open_scenario(text: str) -> Scenario:
-    """Read a scenario from its path, or by the name of one of the package's."""
+    """Read a scenario from its path, or one of the package's by name."""
     folder = scenario_folder()
     for path in (Path(text), folder / f"{text}.yaml"):
         if path.is_file() and path.resolve() != (folder / NETWORKS).resolve():

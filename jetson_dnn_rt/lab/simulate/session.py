@@ -1,18 +1,18 @@
-"""A policy in a scenario: the coordinator on the simulated engine, seed by seed."""
+"""Simulation of a policy in a scenario: the coordinator on the simulated engine, seed by seed."""
 
 from __future__ import annotations
 
 import gc
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 
-from jetson_dnn_rt.config.nodes import CoordinatorConfig
+from jetson_dnn_rt.config.nodes import POLICIES, CoordinatorConfig
 from jetson_dnn_rt.config.process import TRACE_LIMIT_MB
 from jetson_dnn_rt.coordinator.coordinator import Coordinator
-from jetson_dnn_rt.coordinator.policy import POLICIES, Policy, create_policy
+from jetson_dnn_rt.coordinator.policy import Policy, find_policy
 from jetson_dnn_rt.coordinator.tables.tables import TaskTable
 from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError
 from jetson_dnn_rt.lab.simulate.laboratory import Laboratory
@@ -46,14 +46,14 @@ _TRACED_SEED = 0
 _CLOCK_CHANGES = 1 << 22
 
 Source = Laboratory | RecordedLaboratory
-"""Where worlds come from."""
+"""Source of worlds."""
 
 WarmUpTimes = Mapping[str, list[tuple[int, ...]]]
 """For each variant, run by run, the times of its stages in ns."""
 
 
 def make_source(scenario: Scenario) -> Source:
-    """Build what the worlds of a scenario come from: its models, or its recording."""
+    """Build the source of a scenario's worlds: its models, or its recording."""
     return Laboratory(scenario) if scenario.recording is None else RecordedLaboratory(scenario)
 
 
@@ -64,24 +64,25 @@ def policy_names() -> list[str]:
 
 def make_policy(source: Source, name: str, settings: CoordinatorConfig, world: World) -> Policy:
     """Build a policy for a scenario; only the oracle sees the world."""
-    workers = source.scenario.workers
+    scenario = source.scenario
     if name == ORACLE:
         return Oracle(
             source.clock_table,
             source.true_tables,
             settings,
-            workers=workers,
-            interference=source.scenario.interference,
+            workers=scenario.workers,
+            interference=scenario.interference,
             world=world,
         )
     table, tables, interference = source.clock_table, source.tables, source.interference
-    if name in SIMULATED_POLICIES:
-        return SIMULATED_POLICIES[name](
-            table, tables, settings, workers=workers, interference=interference
-        )
-    if name not in POLICIES:
+    _check_policy(name)
+    cls = SIMULATED_POLICIES.get(name) or find_policy(name)
+    return cls(table, tables, settings, workers=scenario.workers, interference=interference)
+
+
+def _check_policy(name: str) -> None:
+    if name not in policy_names():
         raise ConfigurationError(f"policy must be one of {', '.join(policy_names())}: {name!r}")
-    return create_policy(name, table, tables, settings, workers=workers, interference=interference)
 
 
 def simulate(
@@ -150,7 +151,7 @@ def seed_budgets(
 ) -> None:
     """Seed the budgets from profiled frames, as the executor does from warm-up runs.
 
-    Where the times of those runs are known, they are taken instead.
+    If the times of those runs are known, they are used instead.
     """
     for table in tables:
         spans = simulation.engine.tasks[table.task].spans
@@ -170,7 +171,7 @@ def seed_budgets(
 
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """Records are many and hold no cycles: collecting them again and again finds nothing."""
+    """Disable garbage collection: the many records have no cycles, so it would find nothing."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -187,48 +188,38 @@ def simulate_traced(
 
     An earlier trace in the folder is replaced; a `limit_mb` of 0 is no limit. `ConfigurationError`
     if the folder cannot be written, pyarrow is missing, or from `simulate`; `JetsonDnnRtError` if
-    the trace is incomplete in the end.
+    the trace is incomplete.
     """
     from jetson_dnn_rt.traces.writer import TraceWriter
 
-    log = ClockLog(entries=_CLOCK_CHANGES)
+    _check_policy(policy)  # before an earlier trace is replaced
+    log, room = ClockLog(entries=_CLOCK_CHANGES), TraceRoom(limit_mb, ring=False)
+    metadata = _describe(source, policy)
+    try:
+        writer = TraceWriter(folder, metadata, clocks=log.at, room=room, replace=True)
+    except OSError as error:
+        raise ConfigurationError(f"cannot write {folder}: {error.strerror}") from error
+    begun: list[Simulation] = []
     logged = 0
-    simulation: Simulation
-    writer: TraceWriter
 
-    with ExitStack() as stack:
+    def keep(frame: SimulatedFrame) -> None:
+        nonlocal logged
+        for time_ns, position in begun[0].clock_log[logged:]:
+            log.append(time_ns, source.clock_table.describe(position))
+            logged += 1
+        writer.write(frame.record, warm_up=False, wait=True)
 
-        def begin(begun: Simulation, coordinator: Coordinator) -> None:
-            nonlocal simulation, writer
-            simulation = begun
-            try:
-                writer = TraceWriter(
-                    folder,
-                    _describe(source, policy, begun.world),
-                    clocks=log.at,
-                    room=TraceRoom(limit_mb, ring=False),
-                    replace=True,
-                )
-            except OSError as error:
-                raise ConfigurationError(f"cannot write {folder}: {error.strerror}") from error
-            stack.enter_context(writer)
-
-        def keep(frame: SimulatedFrame) -> None:
-            nonlocal logged
-            for time_ns, position in simulation.clock_log[logged:]:
-                log.append(time_ns, source.clock_table.describe(position))
-            logged = len(simulation.clock_log)
-            writer.write(frame.record, warm_up=False, wait=True)
-
+    with writer:
         tally = simulate(
-            source, policy, seed=_TRACED_SEED, frames=frames, observer=keep, watch=begin
-        )
+            source, policy, seed=_TRACED_SEED, frames=frames, observer=keep,
+            watch=lambda simulation, _: begun.append(simulation),
+        )  # fmt: skip
     if writer.lost or writer.error:
         raise JetsonDnnRtError(f"the trace lacks {writer.lost} jobs: {writer.error}")
     return tally
 
 
-def _describe(source: Source, policy: str, world: World) -> TraceMetadata:
+def _describe(source: Source, policy: str) -> TraceMetadata:
     """Metadata of a simulated run: the board that is modelled, the machine that computed it."""
     scenario = source.scenario
     fastest = source.clock_table.describe(source.clock_table.fastest)
@@ -245,21 +236,21 @@ def _describe(source: Source, policy: str, world: World) -> TraceMetadata:
             "notes": [],
         },
         tasks={
-            task.name: TracedTask(
-                variants=task.variants,
-                stages=task.stages,
-                deadline_ns=task.deadline_ns,
-                period_ns=task.period_ns,
+            table.task: TracedTask(
+                variants=table.variants,
+                stages=table.stages,
+                deadline_ns=table.deadline_ns,
+                period_ns=table.period_ns,
             )
-            for task in (each.parameters for each in world.tasks)
+            for table in source.tables
         },
         parameters={
             "simulate": {
                 "scenario": scenario.name,
                 "policy": policy,
                 "seed": _TRACED_SEED,
-                "workers": world.workers,
-                "discipline": world.discipline,
+                "workers": scenario.workers,
+                "discipline": scenario.discipline,
             }
         },
         source=SOURCE,

@@ -26,7 +26,7 @@ CLOCKS, SURROUNDINGS, STAGE_END, RELEASE, WAKE = range(5)
 """Kinds of events, in the order in which those of one instant are handled."""
 
 Quiet = Sequence[float]
-"""Share of a stage's time in which GPU, CPU and memory do not work for it."""
+"""Shares of a stage's time in which GPU, CPU and memory do not work for it."""
 
 _NO_IMAGE = np.zeros((0, 0), np.uint8)
 
@@ -59,7 +59,7 @@ class ThermalState:
 
 
 class _Task:
-    """State of a task; the truth as lists, since numpy is slow item by item."""
+    """State of a task; true times are lists, since numpy is slow item by item."""
 
     def __init__(self, truth: WorldTask) -> None:
         self.name = truth.parameters.name
@@ -120,7 +120,7 @@ class Simulation:
         self.engine = Engine(world.workers, world.discipline)
         self.now_ns = 0
         self.clocks = world.clock_table.fastest  # position in effect
-        self.clock_log = [(0, self.clocks)]  # when which position came into effect
+        self.clock_log = [(0, self.clocks)]  # when each position took effect
         self._observer = observer
         self._instant_clocks = instant_clocks
         self._tasks: dict[str, _Task] = {}
@@ -136,7 +136,7 @@ class Simulation:
         self._power_w = 0.0
         self._counted_ns = 0
         self._watt_ns = 0.0
-        # By the number of stages that run already; the last entry stands for all beyond.
+        # By the number of stages already running; the last entry applies to all beyond.
         beyond = world.workers - len(world.interference)
         self._interference = [*world.interference, *world.interference[-1:] * beyond]
         self._idle_w = world.idle_w.tolist()
@@ -164,7 +164,7 @@ class Simulation:
         return at_ns
 
     def run(self) -> None:
-        """Run until the last job ended and the world's end is reached."""
+        """Run until the last job has ended and the world's end is reached."""
         world = self.world
         for task in self._tasks.values():
             if task.arrivals:
@@ -221,7 +221,7 @@ class Simulation:
         self._take_ended()
 
     def _wake_worker(self) -> None:
-        """After the releases of one instant: an idle worker decides once it is awake."""
+        """Wake an idle worker after the releases of one instant: it decides once it is awake."""
         wake_ns, self._wake_ns = self._wake_ns, 0
         if wake_ns and len(self._running) < self.world.workers:
             self._push(self.now_ns + wake_ns, WAKE, None)
@@ -233,7 +233,7 @@ class Simulation:
         engine, now_ns = self.engine, self.now_ns
         while (job := engine.next(now_ns)) is not None:
             if not job.path:
-                # The previous frame may just have ended: take its figures first.
+                # The previous frame may just have ended: process its results first.
                 self._take_ended()
             self._start_stage(job, awake=awake)
         self._take_ended()

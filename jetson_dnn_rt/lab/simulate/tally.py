@@ -6,6 +6,7 @@ import math
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from jetson_dnn_rt.lab.simulate.simulation import SimulatedFrame
 from jetson_dnn_rt.tasks import Outcome
@@ -31,7 +32,7 @@ class TaskTally:
     met: int = 0
     accuracy_sum: float = 0.0
     energy_j: float = 0.0  # while its stages ran, divided among the stages side by side
-    # Sequence of each frame and whether it was met, in the order of their ends.
+    # Sequence of each frame and whether it was met, in the order of completion.
     outcomes: list[tuple[int, bool]] = field(default_factory=list)
     response_ns: array[int] = field(default_factory=lambda: array("q"))
 
@@ -66,7 +67,7 @@ class Tally:
     energy_j: float = 0.0  # of the board over the whole run, idle time included
     decision_ns: array[int] = field(default_factory=lambda: array("q"))  # real, of the policy
     wall_s: float = 0.0  # real time of the simulation
-    switches: int = 0  # how often a frame went on in another variant
+    switches: int = 0  # how often a frame continued in another variant
 
     def add(self, frame: SimulatedFrame) -> None:
         """Count a frame."""
@@ -108,34 +109,32 @@ class Tally:
         return total / self.met if self.met else None
 
 
-def summarize(tallies: Sequence[Tally]) -> dict[str, object]:
-    """The JSON of ``jetson-dnn-rt simulate``, from one tally for each seed.
+def summarize(tallies: Sequence[Tally]) -> dict[str, Any]:
+    """Make the JSON of ``jetson-dnn-rt simulate`` from one tally per seed.
 
     Ratios, accuracy and responses are those of all frames together; ``energy_j`` is the mean of
     the seeds, ``max_burst`` the most frames in a row that one task missed in any of them.
     """
     if not tallies:
         raise ValueError("tallies must hold at least one")
-    released = sum(tally.released for tally in tallies)
-    met = sum(tally.met for tally in tallies)
-    energy_j = sum(tally.energy_j for tally in tallies)
-    tasks = [task for tally in tallies for task in tally.tasks.values()]
-    accuracy = sum(task.accuracy_sum for task in tasks)
-    decisions = sorted(time for tally in tallies for time in tally.decision_ns)
-    wall_s = sum(tally.wall_s for tally in tallies)
+    whole = Tally()
+    for seed, tally in enumerate(tallies):
+        whole.merge(tally, f"{seed}/")
+    released, met, tasks = whole.released, whole.met, whole.tasks.values()
+    decisions = sorted(whole.decision_ns)
     return {
-        "miss_ratio": 1.0 - met / released if released else None,
+        "miss_ratio": whole.miss_ratio if released else None,
         "miss_ratio_ci95": miss_ratio_ci95(tallies),
         "max_burst": max((task.max_burst for task in tasks), default=0),
-        "accuracy": accuracy / met if met else None,
-        "energy_j": energy_j / len(tallies),
-        "energy_per_met_frame_j": energy_j / met if met else None,
+        "accuracy": whole.accuracy,
+        "energy_j": whole.energy_j / len(tallies),
+        "energy_per_met_frame_j": whole.energy_j / met if met else None,
         "response_ms": summarize_ms(time for task in tasks for time in task.response_ns),
         "decision_us": {
-            "p50": order_statistic(decisions, 0.50) / 1e3 if decisions else None,
-            "p99": order_statistic(decisions, 0.99) / 1e3 if decisions else None,
+            name: order_statistic(decisions, share) / 1e3 if decisions else None
+            for name, share in (("p50", 0.50), ("p99", 0.99))
         },
-        "frames_per_s": released / wall_s if wall_s else None,
+        "frames_per_s": released / whole.wall_s if whole.wall_s else None,
     }
 
 
@@ -143,7 +142,7 @@ def miss_ratio_ci95(tallies: Sequence[Tally]) -> tuple[float, float] | None:
     """95 % confidence interval of the miss ratio; None without a frame.
 
     With several seeds: Student's t over the seeds, since the misses of one seed are correlated.
-    With one seed, or where all agree: Wilson's score interval, which takes frames as independent
+    With one seed, or if all agree: Wilson's score interval, which treats frames as independent
     (Wilson, JASA 1927).
     """
     released = sum(tally.released for tally in tallies)

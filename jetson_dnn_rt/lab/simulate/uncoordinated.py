@@ -2,12 +2,12 @@
 
 Paper 004, section 3.2: a system-level controller sets the clocks and an application-level one the
 variants, both by the task's LAG and each as if the other did not exist. Behind schedule, both
-speed up at once, and since variants are few, the frame comes out ahead; the system takes that for
-headroom and slows down until it is a little behind; the application sees a deficit, and gives up
-accuracy again. The finer step uses up all headroom before the coarser one can, so accuracy only
-falls, to the last variant, although the clocks alone could have kept the deadline.
+speed up at once, and since variants are few, the frame ends up ahead; the system interprets that
+as headroom and slows down until it is a little behind; the application sees a deficit, and gives
+up accuracy again. The finer step uses up all headroom before the coarser one can, so accuracy only
+falls, to the last variant, although the clocks alone could have met the deadline.
 
-These are for the simulator only.
+These policies exist in the simulator only.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ TARGET = 0.95
 
 
 class Choice(NamedTuple):
-    """The controllers' memory: the clocks, and each member's variant."""
+    """State of the controllers: the clocks, and each member's variant."""
 
     clocks: int
     variants: tuple[int, ...]
 
 
 class Uncoordinated(Policy):
-    """Both controllers at every boundary, each with its own table.
+    """Policy with both controllers at every boundary, each with its own table.
 
-    The system takes the slowest clocks that are faster than the present ones by the required
+    The system chooses the slowest clocks that are faster than the present ones by the required
     speed-up ``sigma = (D - LAG) / D`` (algorithm 1 for a task alone); the application the most
     accurate variant whose time, relative to the present one, is at most ``1 / sigma`` (algorithm 2
     with the clocks as they are). Derived: the paper shows the loop, not the two controllers.
@@ -43,7 +43,7 @@ class Uncoordinated(Policy):
     adjusts_variants = True
 
     def prepare(self) -> None:
-        """By member: time of each variant relative to the first, speed of each configuration."""
+        """Compute for each member the times of the variants and speeds of the clocks, relative."""
         self._times: list[list[float]] = []
         self._speeds: list[list[float]] = []
         for table in self.tables:
@@ -97,13 +97,13 @@ class Uncoordinated(Policy):
 
 
 class ClocksAlone(Uncoordinated):
-    """The system-level controller without the other: it keeps the deadline at full accuracy."""
+    """The system-level controller without the other: it meets the deadline at full accuracy."""
 
     adjusts_variants = False
 
 
 class VariantsAlone(Uncoordinated):
-    """The application-level controller without the other, at the clocks as they are."""
+    """The application-level controller without the other, at unchanged clocks."""
 
     adjusts_clocks = False
     clocks_at_boundaries = False

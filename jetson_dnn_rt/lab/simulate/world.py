@@ -1,9 +1,9 @@
-"""The truth of a simulation: how long everything takes, which no policy may look up.
+"""World: the true times and powers of a simulation, hidden from the policies.
 
-The same world, seed by seed, is shown to every policy. Every task has a random stream of its own,
-and from it a number for each frame and stage: the noise of a (task, sequence, stage) does not
-depend on the policy, the variant or the clocks. So two policies differ in what they did, and not
-in their luck. `World.stage_factors` is for the oracle, which alone may know the truth.
+Every policy runs in the same world, seed by seed. Every task has a random stream of its own, and
+from it a number for each frame and stage: the noise of a (task, sequence, stage) does not depend
+on the policy, the variant or the clocks. So two policies differ by their decisions, not by chance.
+`World.stage_factors` is for the oracle, the only policy that may know the true times.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from jetson_dnn_rt.tasks import TaskParameters
 
 @dataclass(frozen=True, eq=False)
 class WorldTask:
-    """The truth about one task: V variants, K stages, C clock configurations, N frames."""
+    """True times of a task: V variants, K stages, C clock configurations, N frames."""
 
     parameters: TaskParameters  # for the engine
     spans: dict[str, tuple[int, ...]]  # by variant: stages in each of its runs
@@ -46,7 +46,7 @@ class WorldTask:
 
 @dataclass(frozen=True, eq=False)
 class World:
-    """Everything that happens to a board and its tasks, for one seed."""
+    """World of a board and its tasks, for one seed."""
 
     tasks: tuple[WorldTask, ...]
     clock_table: ClockTable  # positions below are those of this table
@@ -66,9 +66,9 @@ class World:
     def stage_factors(self, task: str, release_ns: int) -> Sequence[float]:
         """Factors on the table times of the frame released at `release_ns`, [K].
 
-        They hold the frame's noise, and the co-runners at its release. True times are table time *
-        slow-down at the clocks * this * interference, in every variant alike, as long as the board
-        does not throttle.
+        They include the frame's noise, and the co-runners at its release. True times are table
+        time * slow-down at the clocks * this * interference, in every variant alike, as long as
+        the board does not throttle.
         """
         factors = self._by_name[task].factors[release_ns]
         if not self.co_runners:
@@ -77,7 +77,7 @@ class World:
         return tuple(factor * others for factor in factors)
 
     def co_runner_slowdown(self, now_ns: int) -> float:
-        """Factor on every stage's time by what else runs now."""
+        """Factor on every stage's time from the co-runners at this time."""
         factor = 1.0
         for other in self.co_runners:
             if other.from_s * 1e9 <= now_ns < other.until_s * 1e9:
@@ -86,7 +86,7 @@ class World:
 
 
 def make_generator(seed: int, purpose: str, name: str) -> np.random.Generator:
-    """Random numbers of a seed for one purpose and one task or camera."""
+    """Make a generator of random numbers for a seed, a purpose, and a task or camera."""
     digest = hashlib.blake2b(f"{purpose}/{name}".encode(), digest_size=8).digest()
     return np.random.default_rng([seed, int.from_bytes(digest, "big")])
 
@@ -94,9 +94,9 @@ def make_generator(seed: int, purpose: str, name: str) -> np.random.Generator:
 def draw_noise(noise: Noise, generator: np.random.Generator, frames: int, stages: int) -> Floats:
     """Factor on the execution time of every frame and stage, [frames, stages]; its median is 1.
 
-    The factor common to a frame's stages is an autoregressive process of the first order, so that
-    slow frames come together as they do on a board; each stage has its own on top, and now and
-    then a spike.
+    The factor common to a frame's stages is a first-order autoregressive process, so that slow
+    frames come together as they do on a board; each stage has its own factor in addition, and
+    occasionally a spike.
     """
     # Frame by frame, and spikes from numbers of their own: a longer run begins like a shorter one.
     spike_generator = np.random.default_rng(generator.integers(2**63))

@@ -32,16 +32,16 @@ def rule_of_three(count: int, confidence: float) -> float:
 
 
 def check_confidence(confidence: float) -> None:
-    """Refuse a confidence outside [0.5, 1) with a ValueError."""
+    """Raise a ValueError for a confidence outside [0.5, 1)."""
     if not 0.5 <= confidence < 1.0:
         raise ValueError(f"confidence must be in [0.5, 1): {confidence}")
 
 
 def bound_by_order(ordered: Floats, exceedance: float, confidence: float) -> float:
-    """Bound a quantile without any law: by the least order statistic that is above it.
+    """Bound a quantile without any law, by the least order statistic that is above it.
 
     The number of values above the quantile is binomial (David & Nagaraja 2003, *Order
-    Statistics*, section 7.1). NaN where the sample does not reach so far: then even its greatest
+    Statistics*, section 7.1). NaN if the sample does not reach that far: then even its greatest
     value is above the quantile with less than the confidence.
     """
     count = len(ordered)
@@ -60,8 +60,8 @@ def bound_tail_by_profile(
     """Bound a quantile by the profile likelihood of the generalised Pareto law.
 
     Coles 2001, section 4.3.3: the likelihood is written in (x_p, xi) and maximised over xi; the
-    bound is where it has fallen by half the chi-square quantile. What the share above the
-    threshold adds is joined in quadrature.
+    bound is where it has fallen by half the chi-square quantile. The error of the share above the
+    threshold is added in quadrature.
     """
     normal = float(require_scipy().special.ndtri(confidence))
     log_ratio = math.log(tail.share / exceedance)
@@ -162,7 +162,7 @@ def resample_tail(
     """Refit resampled blocks of the series (Carlstein 1986); return their quantiles [R, P].
 
     `places` [K] are the positions of the excesses [K] in the series of `count` values. The
-    threshold stays.
+    threshold is kept.
     """
     length = max(1, round(count ** (1.0 / 3.0)))
     blocks = -(-count // length)

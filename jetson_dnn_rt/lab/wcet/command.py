@@ -1,11 +1,11 @@
-"""Say what the worst case of every campaign in a trace is, with the confidence it deserves.
+"""Estimate the worst case of every campaign in a trace, with the confidence it deserves.
 
 A campaign is one task, variant and clock configuration. Each gets a verdict: supported (the
-sample itself reaches to the bound), extrapolated (the bound rests on a tail law that passed its
-tests) or unproven (a test failed: what, and what to do), and never a number without it.
+sample itself reaches the bound), extrapolated (the bound rests on a tail law that passed its
+tests) or unproven (a test failed: which one, and what to do). No number comes without a verdict.
 
-With --validate the bounds are held against a second campaign, measured apart from the first: how
-many of its frames exceed them, and how many they claim. The exit code is 1 when one is refuted.
+With --validate the bounds are checked against a second campaign, measured apart from the first:
+how many of its frames exceed them, and how many they allow. The exit code is 1 if one is refuted.
 """
 
 from __future__ import annotations
@@ -34,53 +34,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     add = parser.add_argument
     add("traces", nargs="+", type=Path, metavar="TRACE", help="folders or files of job traces")
-    add(
-        "--exceedance",
-        type=parse_exceedances,
-        default=(1e-3, 1e-4, 1e-6),
-        metavar="P,...",
-        help="probabilities per frame (default 1e-3,1e-4,1e-6)",
-    )
-    add(
-        "--validate",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="TRACE",
-        help="a second campaign to hold the bounds against; may be repeated",
-    )
+    text = "probabilities per frame (default 1e-3,1e-4,1e-6)"
+    default = (1e-3, 1e-4, 1e-6)
+    add("--exceedance", type=parse_exceedances, default=default, metavar="P,...", help=text)
+    text = "a second campaign to check the bounds against; may be repeated"
+    add("--validate", type=Path, action="append", default=[], metavar="TRACE", help=text)
     add_sample_arguments(parser)
 
 
 def add_sample_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that choose times."""
     add = parser.add_argument
-    add(
-        "--by",
-        type=parse_names,
-        default=("task", "variant", "clocks"),
-        metavar="KEY,...",
-        help="what makes a campaign: task, variant, stage, clocks (default task,variant,clocks)",
-    )
-    add(
-        "--times",
-        choices=("execution", "response"),
-        default="execution",
-        help="of the work alone, or from release to completion (default execution)",
-    )
-    add(
-        "--confidence",
-        type=parse_confidence,
-        default=0.95,
-        metavar="SHARE",
-        help="of the bounds (default 0.95)",
-    )
-    add("--seed", type=int, default=0, help="of the resamples (default 0)")
+    text = "keys of a campaign: task, variant, stage, clocks (default task,variant,clocks)"
+    default = ("task", "variant", "clocks")
+    add("--by", type=lambda by: by.split(","), default=default, metavar="KEY,...", help=text)
+    text = "of the work alone, or from release to completion (default execution)"
+    add("--times", choices=("execution", "response"), default="execution", help=text)
+    text = "confidence of the bounds (default 0.95)"
+    add("--confidence", type=parse_confidence, default=0.95, metavar="SHARE", help=text)
+    add("--seed", type=int, default=0, help="seed of the resamples (default 0)")
     add("--json", action="store_true", help="one JSON object as the last line")
 
 
 def parse_exceedances(text: str) -> tuple[float, ...]:
-    """Split at commas; a probability outside (0, 0.5] is an argparse error."""
+    """Parse comma-separated probabilities; one outside (0, 0.5] is an argparse error."""
     try:
         values = tuple(float(part) for part in text.split(","))
     except ValueError as error:
@@ -88,14 +65,6 @@ def parse_exceedances(text: str) -> tuple[float, ...]:
     if not all(0.0 < value <= 0.5 for value in values):
         raise argparse.ArgumentTypeError(f"{text!r} must be probabilities in (0, 0.5]")
     return values
-
-
-def parse_names(text: str) -> tuple[str, ...]:
-    """Split at commas; an empty name is an argparse error."""
-    names = tuple(text.split(","))
-    if not all(names):
-        raise argparse.ArgumentTypeError(f"{text!r} must be names with commas between them")
-    return names
 
 
 def parse_confidence(text: str) -> float:
@@ -114,7 +83,7 @@ def read_campaigns(
     Raises
     ------
     ConfigurationError
-        When one is no trace, a key is unknown, or there is no finished job.
+        When a path is not a trace, a key is unknown, or there is no finished job.
     """
     from jetson_dnn_rt.lab.wcet.samples import read_samples
     from jetson_dnn_rt.traces.reader import open_trace
@@ -131,9 +100,10 @@ def read_campaigns(
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Judge every campaign; the result is 1 where a second one refutes a bound."""
+    """Judge every campaign; return 1 if a second campaign refutes a bound."""
     from jetson_dnn_rt.lab.wcet.comparison import validate
     from jetson_dnn_rt.lab.wcet.evt import judge
+    from jetson_dnn_rt.lab.wcet.statement import to_json
 
     samples, traces = read_campaigns(args.traces, args.by, args.times)
     platform = describe_platform(traces)
@@ -156,11 +126,12 @@ def execute(args: argparse.Namespace) -> int:
             platform=platform,
             cut_off=count_cut_off(traces, sample, args.times),
         )
-        found: list[Validation] = []
-        if sample.key in second:
-            found = validate(campaign, second[sample.key].times_ns)
+        other = second.get(sample.key)
+        found = [] if other is None else validate(campaign, other.times_ns)
         refuted = refuted or any(one.refuted for one in found)
-        results.append(_to_dict(sample, campaign, found))
+        validated = [{**to_json(one), "refuted": one.refuted} for one in found]
+        fields = {**dict(sample.key), **campaign.to_dict(), "warm_up": len(sample.warm_up_ns)}
+        results.append({**fields, "validation": validated})
         if not args.json:
             print(format_campaign(campaign, found), end="\n\n")
     if args.json:
@@ -168,28 +139,11 @@ def execute(args: argparse.Namespace) -> int:
     return 1 if refuted else 0
 
 
-def _to_dict(sample: Sample, campaign: Campaign, found: list[Validation]) -> dict[str, Any]:
-    result = {**dict(sample.key), **campaign.to_dict()}
-    result["warm_up"] = len(sample.warm_up_ns)
-    result["validation"] = [
-        {
-            "exceedance": one.exceedance,
-            "upper_ms": one.upper_ns / 1e6,
-            "claimed": one.claimed,
-            "counted": one.counted,
-            "p_value": one.p_value,
-            "refuted": one.refuted,
-        }
-        for one in found
-    ]
-    return result
-
-
 def count_cut_off(traces: Iterable[Trace], sample: Sample, times: str) -> int:
     """Count the jobs missing from a sample because they were, or would have been, too slow.
 
-    Execution times lack those that were aborted, responses also those that were skipped. Stages
-    lack none: what an aborted job ran of them was measured to their ends.
+    Execution times lack the aborted jobs, responses also the skipped ones. Stages lack none: those
+    that an aborted job ran were measured to their ends.
     """
     from jetson_dnn_rt.lab.wcet.samples import campaign_names
 

@@ -28,18 +28,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("before", type=Path, metavar="A", help="trace before")
     add("after", type=Path, metavar="B", help="trace after")
-    add(
-        "--tolerance",
-        type=parse_positive,
-        default=0.05,
-        metavar="SHARE",
-        help="by which a tail quantile may grow (default 0.05)",
-    )
+    text = "share by which a tail quantile may grow (default 0.05)"
+    add("--tolerance", type=parse_positive, default=0.05, metavar="SHARE", help=text)
     add_sample_arguments(parser)
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Compare the campaigns that are in both traces; the result is 1 where a tail became worse.
+    """Compare the campaigns that are in both traces; return 1 if a tail became worse.
 
     Raises
     ------
@@ -59,20 +54,15 @@ def execute(args: argparse.Namespace) -> int:
         if key not in others
     ]
     comparisons: list[Comparison] = []
-    for key in (key for key in before if key in after):
+    options = {name: getattr(args, name) for name in ("confidence", "tolerance", "seed")}
+    for key, first in before.items():
+        if key not in after:
+            continue
         try:
-            comparisons.append(
-                compare(
-                    before[key].times_ns,
-                    after[key].times_ns,
-                    title=before[key].title,
-                    confidence=args.confidence,
-                    tolerance=args.tolerance,
-                    seed=args.seed,
-                )
-            )
+            both = first.times_ns, after[key].times_ns
+            comparisons.append(compare(*both, title=first.title, **options))
         except ValueError as error:
-            notes.append(f"not compared: {before[key].title}: {error}")
+            notes.append(f"not compared: {first.title}: {error}")
     if not comparisons:
         raise ConfigurationError("; ".join(notes))
     worse = any(one.worse for one in comparisons)
@@ -92,7 +82,7 @@ def format_comparison(comparison: Comparison) -> str:
             f"p{100.0 * one.quantile:g}",
             f"{one.before_ns / 1e6:.3f}",
             f"{one.after_ns / 1e6:.3f}",
-            *(f"{change:+.1%}" for change in (one.change, one.lower, one.upper)),
+            *(f"{change:+.1%}" for change in (one.change, one.change_lower, one.change_upper)),
             one.verdict.value,
         )
         for one in comparison.differences

@@ -1,4 +1,4 @@
-"""Two campaigns: whether the tail became worse, and whether bounds hold in the second one."""
+"""Comparison of two campaigns: change of the tail, and validity of bounds in the second one."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ import numpy.typing as npt
 
 from jetson_dnn_rt.lab.wcet.bounds import check_confidence
 from jetson_dnn_rt.lab.wcet.extreme_value import Floats, require_scipy
-from jetson_dnn_rt.lab.wcet.statement import Campaign, TestResult
+from jetson_dnn_rt.lab.wcet.statement import Campaign, TestResult, to_json
 from jetson_dnn_rt.lab.wcet.stationarity import check_same_law, spread_ties
 
 QUANTILES = (0.5, 0.9, 0.99, 0.999)
 TAIL = 0.9
 """Quantiles from here on decide; lower ones are shown."""
 LEAST_ABOVE = 10
-"""Values above a quantile that both samples must have, else it is mostly luck."""
+"""Values that both samples must have above a quantile; with fewer it is mostly chance."""
 REFUTED = 0.01
-"""A bound is refuted where so many exceedances had this probability if it were true."""
+"""A bound is refuted if its exceedances are less probable than this, were it true."""
 
 _RESAMPLES = 400
 _DIFFERENT = 0.01
 
 
 class Change(str, enum.Enum):
-    """Change of the tail."""
+    """Verdict on the change of the tail."""
 
     WORSE = "worse"
     """By more than the tolerance, at the confidence."""
@@ -43,22 +43,21 @@ class Change(str, enum.Enum):
 class Difference:
     """One quantile before and after, from order statistics of the samples.
 
-    `change` is after / before - 1, `lower` and `upper` are its one-sided bounds, each at the
-    confidence.
+    `change` is after / before - 1; its one-sided bounds are each at the confidence.
     """
 
     quantile: float
     before_ns: float
     after_ns: float
     change: float
-    lower: float
-    upper: float
+    change_lower: float
+    change_upper: float
     verdict: Change
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two campaigns, and what follows."""
+    """Comparison of two campaigns, and the verdict."""
 
     title: str
     before_count: int
@@ -67,7 +66,7 @@ class Comparison:
     after_hwm_ns: float
     """High-water marks grow with the samples, so nothing is concluded from them."""
     test: TestResult
-    """Anderson-Darling: do both look drawn from one law? Passed = they do."""
+    """Anderson-Darling: whether both appear drawn from one law; passed = they do."""
     differences: tuple[Difference, ...]
     tolerance: float
     confidence: float
@@ -82,36 +81,16 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to JSON types: times in milliseconds, changes as shares."""
-        return {
-            "title": self.title,
-            "verdict": self.verdict.value,
-            "statement": self.statement,
-            "before": {
-                "count": self.before_count,
-                "high_water_mark_ms": self.before_hwm_ns / 1e6,
-            },
-            "after": {"count": self.after_count, "high_water_mark_ms": self.after_hwm_ns / 1e6},
-            "anderson_darling": {
-                "statistic": self.test.statistic,
-                "p_value": self.test.p_value,
-                "same_law": self.test.passed,
-                "meaning": self.test.meaning,
-            },
-            "quantiles": [
-                {
-                    "quantile": one.quantile,
-                    "before_ms": one.before_ns / 1e6,
-                    "after_ms": one.after_ns / 1e6,
-                    "change": one.change,
-                    "change_lower": one.lower,
-                    "change_upper": one.upper,
-                    "verdict": one.verdict.value,
-                }
-                for one in self.differences
-            ],
-            "tolerance": self.tolerance,
-            "confidence": self.confidence,
-        }
+        found = to_json(self)
+        for name in ("before", "after"):
+            hwm_ms = found.pop(f"{name}_hwm_ms")
+            found[name] = {"count": found.pop(f"{name}_count"), "high_water_mark_ms": hwm_ms}
+        test = found.pop("test")
+        names = ("statistic", "p_value", "meaning")
+        found["anderson_darling"] = {name: test[name] for name in names}
+        found["anderson_darling"]["same_law"] = test["passed"]
+        found["quantiles"] = found.pop("differences")
+        return dict(found)
 
 
 def compare(
@@ -127,15 +106,15 @@ def compare(
     """Compare the tails of two campaigns.
 
     Times are in the order of measurement, without warm-up. Confidence bounds come from resampled
-    blocks of both series, so frames that follow each other may resemble each other. Tail quantiles
-    (at least one from `TAIL` on) are decided together: each gets its share of 1 - confidence.
-    Those that the samples do not reach are left out. `tolerance` is the share by which a tail
+    blocks of both series, so consecutive frames may resemble each other. Tail quantiles (at least
+    one from `TAIL` on) are decided together: each gets its share of 1 - confidence. Those that the
+    samples do not reach are left out. `tolerance` is the share by which a tail
     quantile may grow.
 
     Raises
     ------
     ValueError
-        When an argument is out of its range, or a sample has less than 100 times.
+        When an argument is out of range, or a sample has fewer than 100 times.
     ConfigurationError
         When scipy is missing.
     """
@@ -229,18 +208,18 @@ def _conclude(
         which = [one for one in tail if one.verdict is verdict]
         if not which:
             continue
-        one = max(which, key=lambda each: each.lower)
+        one = max(which, key=lambda each: each.change_lower)
         text = (
             f"{verdict.value}: p{100.0 * one.quantile:g} {one.before_ns / 1e6:.3f} ->"
             f" {one.after_ns / 1e6:.3f} ms ({one.change:+.1%}"
         )
         if verdict is Change.WORSE:
-            return verdict, f"{text}, by {one.lower:.1%} at least {asked})"
+            return verdict, f"{text}, by {one.change_lower:.1%} at least {asked})"
         return verdict, (
-            f"{text}, between {one.lower:+.1%} and {one.upper:+.1%} {asked});"
+            f"{text}, between {one.change_lower:+.1%} and {one.change_upper:+.1%} {asked});"
             f" tolerance {tolerance:.1%}: measure more"
         )
-    worst = max(one.upper for one in tail)
+    worst = max(one.change_upper for one in tail)
     return Change.NO_WORSE, (
         f"no worse: no tail quantile grew by more than {worst:.1%} {asked},"
         f" tolerance {tolerance:.1%}"
@@ -267,12 +246,12 @@ class Validation:
 
 
 def validate(campaign: Campaign, times_ns: npt.ArrayLike) -> list[Validation]:
-    """Count what exceeds the bounds of a campaign in times measured apart from it.
+    """Count the times, measured apart from a campaign, that exceed its bounds.
 
     Raises
     ------
     ValueError
-        When there is no time.
+        When there are no times.
     """
     times = np.asarray(times_ns, dtype=np.float64)
     if times.ndim != 1 or not len(times):

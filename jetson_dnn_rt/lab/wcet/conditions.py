@@ -1,4 +1,4 @@
-"""Conditions that a bound of the worst case rests on, tested and put into plain words."""
+"""Conditions that a bound of the worst case rests on, tested and described in plain words."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from jetson_dnn_rt.lab.wcet.stationarity import (
 )
 
 FALSE_ALARM = 0.01
-"""Probability with which good times fail at least one of the tests: what all of them may spend
+"""Probability with which good times fail at least one of the tests: the level of all of them
 together (Bonferroni: each gets its share)."""
 
 _VALUE_LAGS = 20
@@ -33,7 +33,7 @@ _LONG_LAGS = 100
 
 
 class Condition(NamedTuple):
-    """Meaning of a test where it holds and where it fails, and what to do then."""
+    """Meaning of a test that passes and of one that fails, and the remedy."""
 
     holds: str
     fails: str
@@ -117,7 +117,7 @@ CONDITIONS = {
         ),
     ),
 }
-"""By name, in the order in which they are tested and their advice is given."""
+"""Conditions by name, in the order in which they are tested and advice is given."""
 
 
 def make_indicators(ordered: Floats, values: Floats) -> Floats:
@@ -156,12 +156,10 @@ def check_conditions(
         **check_held_out(fit, random),
     }
     level = FALSE_ALARM / len(CONDITIONS)
-    return [judge_condition(name, *found[name], level) for name in CONDITIONS], clusters[0]
-
-
-def judge_condition(name: str, statistic: float, p_value: float, level: float) -> TestResult:
-    """Put the result of a test into words."""
-    condition = CONDITIONS[name]
-    passed = p_value >= level
-    meaning = condition.holds if passed else condition.fails
-    return TestResult(name, statistic, p_value, passed, meaning)
+    tests = []
+    for name, condition in CONDITIONS.items():
+        statistic, p_value = found[name]
+        passed = p_value >= level
+        meaning = condition.holds if passed else condition.fails
+        tests.append(TestResult(name, statistic, p_value, passed, meaning))
+    return tests, clusters[0]

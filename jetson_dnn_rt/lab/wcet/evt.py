@@ -2,8 +2,8 @@
 
 Procedure (`docs/wcet.md`): ties of the timer are spread; stationarity and independence are tested;
 excesses get a generalised Pareto law and block maxima a generalised extreme-value law, both with a
-free shape; the fit is tested. Only when everything passed there are bounds: by order statistics as
-far as the sample itself reaches, else the larger of the upper bounds by the two laws.
+free shape; the fit is tested. Only if all tests pass are there bounds: by order statistics as far
+as the sample itself reaches, otherwise the larger of the upper bounds by the two laws.
 After Cucu-Grosjean et al. 2012 (ECRTS), Santinelli et al. 2014 (WCET), and Coles 2001.
 """
 
@@ -34,14 +34,14 @@ from jetson_dnn_rt.lab.wcet.stationarity import longest_run, spread_ties
 
 EXCEEDANCES = (1e-3, 1e-4, 1e-6)
 LEAST_COUNT = 1000
-"""Below it the tests see too little to trust what they pass."""
+"""With fewer times the tests are too weak to be trusted."""
 TAIL_COUNT = 10_000
-"""From here on a slow mode of 0.5 % is found in 90 % of campaigns and more (`benchmarks evt`)."""
+"""From here on a slow mode of 0.5 % is found in at least 90 % of campaigns (`benchmarks evt`)."""
 REACH = 0.01
 """Extrapolation ends where this many exceedances are expected in the campaign: two orders of
-magnitude beyond the high-water mark. Nothing in N frames contradicts a claim further out."""
+magnitude beyond the high-water mark. N frames cannot contradict a claim further out."""
 MARGIN = 0.2
-"""On the high-water mark, where there is no bound: a rule of thumb, and called one."""
+"""Margin on the high-water mark if there is no bound: a rule of thumb, and called one."""
 
 _COMPLETE = (
     "measure without deadlines that end frames: `jetson-dnn-rt profile`, or `evaluate` in"
@@ -61,19 +61,19 @@ def judge(
     platform: str = "",
     cut_off: int = 0,
 ) -> Campaign:
-    """Judge the worst case of a campaign, and how far that is backed.
+    """Judge the worst case of a campaign, and how well the sample supports it.
 
     `times_ns` are in the order of measurement, of one (model, variant, clocks, cohort), without
     warm-up. `exceedances` are probabilities per frame, `confidence` is that of the upper bounds.
     `seed` is that of the resamples, the held-out fifth and the spreading of ties: the result is
     reproducible. `platform` is the state of the machine, for the statement. `cut_off` counts the
-    frames missing because they were ended for being slow: then the sample has lost its tail, and
+    frames missing because they were aborted for being slow: then the sample has lost its tail, and
     the rest proves nothing.
 
     Raises
     ------
     ValueError
-        When an argument is out of its range, or there is no time.
+        When an argument is out of range, or there are no times.
     ConfigurationError
         When scipy is missing.
     """
@@ -107,11 +107,9 @@ def judge(
         tests += more
         if all(test.passed for test in tests):
             bounds = _bound(values, ordered, fit, wanted, confidence, random)
-    passed = all(test.passed for test in tests)
-    given = [bound.support for bound in bounds if bound.support is not Support.UNPROVEN]
-    support = Support.UNPROVEN
-    if passed and given:
-        support = Support.EXTRAPOLATED if Support.EXTRAPOLATED in given else Support.SUPPORTED
+    given = {bound.support for bound in bounds}
+    weakest = (Support.EXTRAPOLATED, Support.SUPPORTED, Support.UNPROVEN)
+    support = next(one for one in weakest if one in given)
     seen = np.sort(times)
     p50, p99 = (float(seen[math.ceil(share * len(seen)) - 1]) for share in (0.5, 0.99))
     three = rule_of_three(len(times), confidence)
@@ -124,7 +122,7 @@ def judge(
         p99_ns=p99,
         hwm_ns=float(seen[-1]),
         support=support,
-        smallest_supported=three if passed else math.nan,
+        smallest_supported=three if all(test.passed for test in tests) else math.nan,
         confidence=confidence,
         bounds=tuple(bounds),
         tests=tuple(tests),
@@ -160,7 +158,7 @@ def _bound(
 ) -> list[Bound]:
     count = len(values)
     beyond = np.array([p for p in wanted if REACH / count <= p < rule_of_three(count, confidence)])
-    # Half of the allowed error is kept for what a fit does not know of itself: that the tail is
+    # Half of the allowed error is reserved for the error that a fit cannot see: that the tail is
     # not yet quite in its limit. Without it the bounds cover 90 to 93 % (`benchmarks evt`).
     level = 1.0 - 0.5 * (1.0 - confidence)
     found = _extrapolate(values, fit, beyond, level, random) if len(beyond) else []
@@ -177,7 +175,7 @@ def _bound(
             upper = bound_by_order(ordered, p, confidence)
             bound = Bound(p, Support.SUPPORTED, estimate, upper, "order statistics")
         if not math.isnan(bound.upper_ns):
-            # A rarer time is no shorter: the sample's own bound may stand above a fitted one.
+            # A rarer time is not shorter: the sample's own bound may be above a fitted one.
             least = max(least, bound.upper_ns)
             bound = Bound(p, bound.support, bound.estimate_ns, least, bound.method)
         bounds.append(bound)
@@ -191,7 +189,7 @@ def _extrapolate(
     confidence: float,
     random: np.random.Generator,
 ) -> list[Bound]:
-    """Bound by both laws, by profile likelihood and by refits; the largest of them holds."""
+    """Bound by both laws, by profile likelihood and by refits; the largest bound is used."""
     tail, excesses, count = fit.tail, fit.excesses, len(values)
     places = np.argsort(values, kind="stable").astype(np.int64)[count - tail.count :]
     law, maxima = fit_block_maxima(values)
@@ -213,9 +211,9 @@ def _extrapolate(
 
 
 def fit_block_maxima(values: Floats) -> tuple[MaximaLaw, Floats]:
-    """Fit the maxima of blocks of 20, shorter where there would be less than 50 of them.
+    """Fit the maxima of blocks of 20, or of shorter ones if there would be fewer than 50.
 
-    The maxima are returned, too; values behind the last whole block are left out.
+    The maxima are returned, too; values after the last whole block are left out.
     """
     block = max(2, min(_BLOCK, len(values) // _LEAST_MAXIMA))
     blocks = len(values) // block

@@ -1,4 +1,4 @@
-"""Laws of extremes: generalised extreme values of maxima, generalised Pareto of excesses.
+"""Extreme-value laws: generalised extreme values of maxima, generalised Pareto of excesses.
 
 The shape is xi in both (heavy tail > 0, exponential = 0, finite end < 0), as in Coles, *An
 Introduction to Statistical Modeling of Extreme Values*, 2001, chapters 3 and 4; scipy calls -xi
@@ -21,8 +21,8 @@ from jetson_dnn_rt.errors import ConfigurationError
 Floats = npt.NDArray[np.float64]
 
 LEAST_SHAPE = -0.5
-"""Below it maximum likelihood is not regular (Smith 1985, Biometrika 72), and no tail of
-execution times was seen that ends so abruptly."""
+"""Below it maximum likelihood is not regular (Smith 1985, Biometrika 72), and no observed tail of
+execution times ends so abruptly."""
 GREATEST_SHAPE = 1.0
 """Above it not even the mean exists."""
 
@@ -31,7 +31,7 @@ _GRID = 120
 
 
 def require_scipy() -> Any:
-    """Import scipy with the parts used here; ConfigurationError when it is missing."""
+    """Import scipy with the modules used here; ConfigurationError when it is missing."""
     try:
         import scipy
         import scipy.optimize
@@ -100,14 +100,13 @@ def fit_pareto(
 
     For a given theta the best shape is mean(log(1 + theta x)), which leaves one dimension
     (Grimshaw 1993, Technometrics 35). It is searched on a grid and then refined. Excesses are
-    positive and not all the same. Of the greatest `censored` ones only that they are great is
-    used: the law of the others, which they cannot bend to themselves; excesses then must be
-    ascending.
+    positive and not all the same. The greatest `censored` ones only count as being above the
+    others, so they cannot distort the law of the others; excesses must then be ascending.
     """
     count = len(excesses)
     if censored:
         excesses = np.minimum(excesses, excesses[count - censored])
-    # Censored excesses add to the sum of logarithms, but their density counts no scale.
+    # Censored excesses add to the sum of logarithms, but their density has no scale factor.
     seen = count - censored
     mean = float(excesses.sum()) / seen
     grid = _theta_grid(excesses)
@@ -158,9 +157,9 @@ def _scale_of(theta: Floats, shapes: Floats, mean: float | Floats) -> Floats:
 def refit_pareto(excesses: Floats, weights: Floats) -> tuple[Floats, Floats]:
     """Fit many resamples [R, K] of the same excesses [K] at once; return scales and shapes, [R].
 
-    A weight is how often a resample holds an excess, so all profiles over theta are one matrix
-    product. The maximum on the grid is refined by a parabola. The end of a finite support is
-    never set below the greatest excess of the whole sample, whether or not a resample holds it.
+    A weight is how often a resample contains an excess, so all profiles over theta are one matrix
+    product. The maximum on the grid is refined by a parabola. The end of a finite support is never
+    set below the greatest excess of the whole sample, whether or not a resample contains it.
     """
     grid = _theta_grid(excesses)
     logs = np.log1p(grid[:, np.newaxis] * excesses)
@@ -185,7 +184,7 @@ def refit_pareto(excesses: Floats, weights: Floats) -> tuple[Floats, Floats]:
 def fit_maxima(maxima: Floats, block: int) -> MaximaLaw:
     """Fit by maximum likelihood, starting from probability-weighted moments.
 
-    Maxima are one per block of that length, not all the same.
+    There is one maximum per block of that length; they are not all the same.
     """
     minimize = require_scipy().optimize.minimize
     location, scale, shape = (float(one[0]) for one in estimate_maxima(maxima[np.newaxis]))

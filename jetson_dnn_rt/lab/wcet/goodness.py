@@ -17,7 +17,7 @@ from jetson_dnn_rt.lab.wcet.extreme_value import (
 from jetson_dnn_rt.lab.wcet.stationarity import anderson_survival, cramer_survival
 
 SHARES = (0.1, 0.075, 0.05, 0.035, 0.025)
-"""Thresholds that are tried, from the lowest on: the share of the sample above them."""
+"""Thresholds to try, lowest first, as the share of the sample above them."""
 LEAST_EXCESSES = 50
 HELD_OUT = 0.2
 HELD_OUT_TESTS = tuple(
@@ -55,12 +55,12 @@ class TailFit:
 
 
 def fit_tail(ordered: Floats) -> TailFit:
-    """Find the lowest threshold above which the generalised Pareto law fits; else the best one.
+    """Find the lowest threshold above which the generalised Pareto law fits, or else the best one.
 
     Bader, Yan & Zhang 2018, Annals of Applied Statistics 12, choose it the same way: by a series
     of Anderson-Darling tests. A low threshold has many excesses and so a narrow bound, a high one
-    follows the tail of laws that come to their limit late. Values are ascending, without ties,
-    10 x `LEAST_EXCESSES` of them at least.
+    follows the tail of laws that reach their limit late. Values are ascending, without ties, at
+    least 10 x `LEAST_EXCESSES` of them.
     """
     best: TailFit | None = None
     for share in SHARES:
@@ -95,11 +95,11 @@ def measure_anderson(standard: Floats) -> float:
 
 
 def fitted_survival(statistic: float, shape: float) -> float:
-    """Return the p value of A^2 where the law was fitted to the same excesses.
+    """Return the p value of A^2 if the law was fitted to the same excesses.
 
     Choulakian & Stephens 2001, Technometrics 43: the limit depends on the shape only. The table
     is simulated (400 excesses, 8,000 samples a shape; ``test_goodness.py`` checks it); beyond it
-    the tail is taken as exponential.
+    the tail is assumed exponential.
     """
     critical = np.array([np.interp(shape, _SHAPES, column) for column in _CRITICAL.T])
     logs = np.log(_PROBABILITIES)
@@ -112,22 +112,22 @@ def fitted_survival(statistic: float, shape: float) -> float:
 
 
 def check_gap(ordered: Floats) -> tuple[float, float]:
-    """Test for a hole between two values of the tail that its law would not leave.
+    """Test for a gap between two values of the tail that its law would not leave.
 
     The i-th distance from the top, times i, is standard exponential after standardisation (Rényi
-    1953). A slow mode on its own, or a single time far away, leaves a hole. They would bend the
-    law to themselves, so it is fitted to the others: a twentieth of the excesses is censored. As
-    that law is extended further than it was fitted, its shape is taken `_DOUBT` of its standard
-    errors heavier. Of tails with an end whose greatest time is doubled it finds nearly all, the
-    law of all excesses 6 %. The lowest threshold is taken, whatever fits there: a high one leaves
-    few values below the hole. The statistic is the greatest normalised distance.
+    1953). A separate slow mode, or a single time far away, leaves a gap. They would distort the
+    law, so it is fitted to the others: a twentieth of the excesses is censored. As that law is
+    extended further than it was fitted, its shape is made `_DOUBT` of its standard errors heavier.
+    This finds nearly all tails with an end whose greatest time is doubled; the law of all excesses
+    finds 6 %. The lowest threshold is used, whatever fits there: a high one leaves few values
+    below the gap. The statistic is the greatest normalised distance.
     """
     fit = fit_above(ordered, max(int(SHARES[0] * len(ordered)), LEAST_EXCESSES))
     tail, count = fit.tail, len(fit.excesses)
     censored = max(count // 20, 5)
     law = fit_pareto(fit.excesses, tail.threshold, tail.share, censored=censored)
     shape = law.shape + _DOUBT * (1.0 + law.shape) / math.sqrt(count - censored)
-    # As many excesses as before are above the place of the censoring.
+    # As many excesses as before are above the point of censoring.
     log_ratio = math.log(count / censored)
     scale = law.scale * float(grow(law.shape, log_ratio) / grow(shape, log_ratio))
     standard = replace(law, scale=scale, shape=shape).standardize(fit.excesses)
@@ -137,7 +137,7 @@ def check_gap(ordered: Floats) -> tuple[float, float]:
 
 
 def check_stability(ordered: Floats, fit: TailFit) -> tuple[float, float]:
-    """Test whether one law holds for the slow values and for the very slowest.
+    """Test whether one law applies to the slow values and to the very slowest.
 
     Above a higher threshold v the same law goes on with the scale sigma + xi (v - u) (Coles 2001,
     section 4.2.2). A likelihood ratio tests that against a law of its own, for a quarter and for a

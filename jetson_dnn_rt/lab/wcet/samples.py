@@ -1,7 +1,7 @@
 """Execution and response times read from traces, as arrays for the statistics.
 
 One campaign = one (task, variant, clocks): times of different ones are never mixed. Warm-up jobs
-are kept apart. Jobs that changed their variant inside the frame form campaigns of their own
+are kept apart. Jobs that changed their variant within a frame form campaigns of their own
 (``full@x+tucker@x``), and so do those that ran together with others (``full@x (batch of 2)``).
 """
 
@@ -23,7 +23,7 @@ Integers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 KEYS = ("task", "variant", "stage", "clocks")
-"""Keys that times are grouped by; the task always is one."""
+"""Keys by which times are grouped; the task is always one of them."""
 
 EXECUTION, RESPONSE = "execution", "response"
 FINISHED = ("met", "late")
@@ -61,7 +61,7 @@ class Sample:
 
 
 Keys = list[tuple[list[str], Integers]]
-"""For each key name its distinct texts, and for each row the number of its text."""
+"""For each key, its distinct texts, and for each row the index of its text."""
 
 
 def read_samples(
@@ -69,7 +69,7 @@ def read_samples(
 ) -> list[Sample]:
     """Group the times of finished jobs; samples are sorted by their keys.
 
-    Traces come one after the other: campaigns with the same key follow each other. With ``stage``
+    Traces follow one another: campaigns with the same key are concatenated. With ``stage``
     in `by` the execution times are those of single stages, of all jobs that ran them. `times` is
     ``execution`` (without waiting) or ``response`` (release to completion).
 
@@ -166,7 +166,7 @@ def campaign_names(batch: pa.RecordBatch, name: str) -> pa.Array:
 
 
 def _batch_sizes(batch: pa.RecordBatch) -> Integers | None:
-    """Frames that each job's network ran for at once; None where each ran alone."""
+    """Batch size of each job's network run; None if every job ran alone."""
     if "batch" not in batch.schema.names:
         return None
     sizes = np.asarray(batch.column("batch").fill_null(1).to_numpy(), np.int64)
@@ -189,7 +189,7 @@ def read_warm_up(batch: pa.RecordBatch) -> Flags:
 
 
 def read_stages(batch: pa.RecordBatch) -> tuple[dict[str, Any], Integers]:
-    """Return the columns of all stages, and where those of each job begin [jobs + 1]."""
+    """Return the columns of all stages, and the first stage of each job [jobs + 1]."""
     column = batch.column("stages")
     offsets = np.asarray(column.offsets.to_numpy(), np.int64)
     values = column.flatten()
@@ -206,7 +206,7 @@ def sum_stages(stages: dict[str, Any], offsets: Integers) -> Integers:
 
 
 def encode(column: pa.Array) -> tuple[list[str], Integers]:
-    """Return the distinct texts of a column, and for each row the number of its text."""
+    """Return the distinct texts of a column, and for each row the index of its text."""
     encoded = column.dictionary_encode()
     return encoded.dictionary.to_pylist(), np.asarray(encoded.indices.to_numpy(), np.int64)
 
@@ -214,11 +214,11 @@ def encode(column: pa.Array) -> tuple[list[str], Integers]:
 def _join_clocks(
     texts: list[str], codes: Integers, offsets: Integers
 ) -> tuple[list[str], Integers]:
-    """Clocks of whole jobs; those that changed between stages are joined by ``+``."""
+    """Join the clocks of each job; clocks that changed between stages are joined by ``+``."""
     known: dict[str, int] = {"": 0}
     joined = np.zeros(len(offsets) - 1, np.int64)
     starts, ends = offsets[:-1], offsets[1:]
-    # Stages between two changes have the same clocks; a job lies in one such stretch, or not.
+    # Stages between two changes have the same clocks; a job may span several such stretches.
     stretch = np.concatenate([[0], np.cumsum(codes[1:] != codes[:-1])]) if len(codes) else codes
     some = np.flatnonzero(ends > starts)
     same = stretch[starts[some]] == stretch[ends[some] - 1]

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 import enum
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 
 class Support(str, enum.Enum):
-    """How far a bound is backed by the sample."""
+    """Support of a bound by the sample."""
 
     SUPPORTED = "supported"
-    """The sample itself reaches down to this exceedance: n * p >= a few."""
+    """The sample itself reaches this exceedance: n * p >= a few."""
     EXTRAPOLATED = "extrapolated"
     """The tests passed, but the bound lies beyond what was seen: it rests on the fitted tail."""
     UNPROVEN = "unproven"
-    """A test failed or the sample is too small: there is no bound, only what was seen."""
+    """A test failed or the sample is too small: there is no bound, only the observed times."""
 
 
 @dataclass(frozen=True)
 class TestResult:
     """Result of a test of a condition that the bound rests on (``KPSS``, ``Ljung-Box``, ...).
 
-    Statistic and p value are NaN where the test has none; `meaning` is the result in plain words.
+    Statistic and p value are NaN if the test has none; `meaning` is the result in plain words.
     """
 
-    __test__ = False  # pytest: this is no test class
+    __test__ = False  # pytest: this is not a test class
 
     name: str
     statistic: float
@@ -39,7 +39,7 @@ class TestResult:
 class Bound:
     """A quantile of the execution time at one exceedance probability per frame.
 
-    Estimate and upper bound (at the confidence of the campaign) are NaN where it is unproven.
+    Estimate and upper bound (at the confidence of the campaign) are NaN if it is unproven.
     The method is ``order statistics``, ``GPD`` or ``GEV``: of two fits the one with the larger
     upper bound.
     """
@@ -64,12 +64,12 @@ class Campaign:
     hwm_ns: float
     """High-water mark; never called WCET."""
     support: Support
-    """`UNPROVEN` as soon as one test failed, else the weakest of the bounds that were given."""
+    """`UNPROVEN` if a test failed, otherwise the support of the weakest bound."""
     smallest_supported: float
     """Least exceedance that the sample supports without extrapolation; NaN for none."""
     confidence: float
     bounds: tuple[Bound, ...]
-    """By falling exceedance."""
+    """Bounds by descending exceedance."""
     tests: tuple[TestResult, ...]
     extremal_index: float
     """1 = exceedances come singly; 1 / it = mean length of their clusters."""
@@ -81,49 +81,28 @@ class Campaign:
     statement: str
     """One sentence: x ms at p per frame, confidence, N, tests, platform; or why there is none."""
     advice: tuple[str, ...]
-    """What to do next, most useful first."""
+    """Advice on what to do next, most useful first."""
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to JSON types: times in milliseconds, None for NaN."""
-        return {
-            "title": self.title,
-            "verdict": self.support.value,
-            "statement": self.statement,
-            "count": self.count,
-            "best_ms": self.best_ns / 1e6,
-            "mean_ms": self.mean_ns / 1e6,
-            "p50_ms": self.p50_ns / 1e6,
-            "p99_ms": self.p99_ns / 1e6,
-            "high_water_mark_ms": self.hwm_ns / 1e6,
-            "confidence": self.confidence,
-            "smallest_supported": drop_nan(self.smallest_supported),
-            "bounds": [
-                {
-                    "exceedance": bound.exceedance,
-                    "verdict": bound.support.value,
-                    "estimate_ms": drop_nan(bound.estimate_ns / 1e6),
-                    "upper_ms": drop_nan(bound.upper_ns / 1e6),
-                    "method": bound.method,
-                }
-                for bound in self.bounds
-            ],
-            "tests": [
-                {
-                    "name": test.name,
-                    "statistic": drop_nan(test.statistic),
-                    "p_value": drop_nan(test.p_value),
-                    "passed": test.passed,
-                    "meaning": test.meaning,
-                }
-                for test in self.tests
-            ],
-            "extremal_index": drop_nan(self.extremal_index),
-            "longest_burst": self.longest_burst,
-            "rule_of_three": self.rule_of_three,
-            "advice": list(self.advice),
-        }
+        found = to_json(self)
+        found["verdict"] = found.pop("support")
+        found["high_water_mark_ms"] = found.pop("hwm_ms")
+        for bound in found["bounds"]:
+            bound["verdict"] = bound.pop("support")
+        return dict(found)
 
 
-def drop_nan(value: float) -> float | None:
-    """Replace NaN, which JSON lacks, by None."""
-    return None if math.isnan(value) else value
+def to_json(value: Any) -> Any:
+    """Convert to JSON types: times in milliseconds (``p99_ns`` is ``p99_ms``), None for NaN."""
+    if isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, (list, tuple)):
+        return [to_json(one) for one in value]
+    if not is_dataclass(value):
+        return None if isinstance(value, float) and math.isnan(value) else value
+    found = {field.name: to_json(getattr(value, field.name)) for field in fields(value)}
+    for name in [name for name in found if name.endswith("_ns")]:
+        time_ns = found.pop(name)
+        found[f"{name[:-3]}_ms"] = None if time_ns is None else time_ns / 1e6
+    return found

@@ -1,4 +1,4 @@
-"""Tests of a series of times, without a law: drawn alike, independently and singly.
+"""Distribution-free tests of a series of times: identically distributed, independent, unclustered.
 
 Every ``check_`` function takes values in the order of measurement (`check_clusters` the positions
 of the slow ones) and returns a statistic and its p value.
@@ -15,7 +15,7 @@ from jetson_dnn_rt.lab.wcet.extreme_value import Floats, require_scipy
 
 
 def rank(values: Floats) -> Floats:
-    """Rank values from 1; equal ones must have been told apart before (`spread_ties`)."""
+    """Rank values from 1; ties must have been spread before (`spread_ties`)."""
     ranks = np.empty(len(values))
     ranks[np.argsort(values, kind="stable")] = np.arange(1, len(values) + 1)
     return ranks
@@ -26,7 +26,7 @@ def spread_ties(values: Floats, random: np.random.Generator) -> tuple[Floats, fl
 
     Tests and fits of continuous laws reject rounded times for being rounded. The step is the
     greatest common divisor of all differences, or, where more than a tenth of the values are still
-    ties, the median distance of neighbouring distinct values. It is returned, too.
+    ties, the median distance of neighbouring distinct values. The step is returned, too.
     """
     distinct = np.unique(values)
     if len(distinct) < 2:
@@ -88,9 +88,9 @@ def correlate(values: Floats, lags: int) -> Floats:
 
 
 def check_correlation(values: Floats, lags: int) -> tuple[float, float]:
-    """Ljung-Box: whether a value says something about the next ones.
+    """Ljung-Box: whether a value predicts the next ones.
 
-    Ljung & Box 1978, Biometrika 65. Given the ranks it does not depend on the law.
+    Ljung & Box 1978, Biometrika 65. On ranks it does not depend on the law.
     """
     count = len(values)
     correlations = correlate(values, lags)
@@ -115,10 +115,10 @@ def check_runs(values: Floats) -> tuple[float, float]:
 
 
 def check_same_law(first: Floats, second: Floats) -> tuple[float, float]:
-    """Anderson-Darling with two samples: whether they were drawn from one law.
+    """Two-sample Anderson-Darling: whether both were drawn from one law.
 
     Pettitt 1976, Biometrika 63; the limit is that of one sample, for which Marsaglia & Marsaglia
-    2004, Journal of Statistical Software 9(2), give a formula that also holds far out.
+    2004, Journal of Statistical Software 9(2), give a formula that also holds far in the tail.
     """
     few, many = len(first), len(first) + len(second)
     order = np.argsort(np.concatenate([first, second]), kind="stable")
@@ -149,8 +149,8 @@ def estimate_extremal_index(positions: npt.NDArray[np.int64]) -> float:
     """Estimate the extremal index from the times between exceedances at ascending positions.
 
     It needs no choice of a run length: Ferro & Segers 2003, Journal of the Royal Statistical
-    Society B 65, equations 5 and 6. In (0, 1]: 1 = singly, 1 / it = mean number in a cluster; NaN
-    with less than two.
+    Society B 65, equations 5 and 6. In (0, 1]: 1 = singly, 1 / it = mean size of a cluster; NaN
+    with fewer than two.
     """
     if len(positions) < 2:
         return float("nan")
@@ -162,7 +162,7 @@ def estimate_extremal_index(positions: npt.NDArray[np.int64]) -> float:
 
 
 def check_clusters(positions: npt.NDArray[np.int64], count: int) -> tuple[float, float]:
-    """Test whether exceedances follow each other sooner than independent ones would.
+    """Test whether exceedances are closer together than independent ones would be.
 
     `positions` are their ascending places in a series of `count` values. Between independent
     exceedances of probability q the times are geometric, so the number of those that are at most w

@@ -1,8 +1,8 @@
 """A part of a network for several images at once: the same layers, another first dimension.
 
 Networks come with a batch of 1 written into them: exporters turn sizes into constants. So the
-constants that stand for the batch are rewritten where they say what an operator's output looks
-like (``Reshape``, ``Expand``, ``Resize``). A network that needs more than that, one that mixes its
+constants that stand for the batch are rewritten where they give the shape of an operator's output
+(``Reshape``, ``Expand``, ``Resize``). A network that needs more than that, one that mixes its
 images or returns a list of boxes, gives other outputs; `jetson_dnn_rt.variants.running.batching`
 compares them with those of the part itself before it runs them.
 """
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     import onnx
     import torch
 
-# Operators whose output has the shape that one of their inputs says, and which input that is.
+# Operators whose output has the shape given by one of their inputs, and the index of that input.
 _SHAPE_INPUTS = {"Reshape": 1, "Expand": 1, "Resize": 3}
-# Operators that read the shape of a value: what follows from them is right by itself.
+# Operators that read the shape of a value: values derived from them are right by themselves.
 _SHAPE_READERS = ("Shape", "Size")
 
 
@@ -43,7 +43,7 @@ class BatchedPart:
 
     def torch_module(self) -> torch.nn.Module:
         """The part's own module, or what onnx2torch makes of the rewritten file."""
-        from jetson_dnn_rt.models.graph.from_onnx import convert_to_torch
+        from jetson_dnn_rt.models.sources.from_onnx import convert_to_torch
         from jetson_dnn_rt.models.sources.onnx import OnnxOrigin
 
         if isinstance(getattr(self._part, "origin", None), OnnxOrigin):
@@ -70,7 +70,7 @@ def set_batch(data: bytes, size: int) -> bytes:
         dimensions = value.type.tensor_type.shape.dim
         if len(dimensions) and dimensions[0].dim_value == 1:
             dimensions[0].dim_value = size
-    # Shapes that the exporter noted for itself would contradict the new ones.
+    # Shapes that the exporter recorded would contradict the new ones.
     del graph.value_info[:]
     constants = _find_constants(graph)
     # Values that hold images, whatever became of them.

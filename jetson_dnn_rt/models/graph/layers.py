@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import itertools
 from collections import Counter
-from collections.abc import Callable
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import torch
@@ -66,7 +66,7 @@ def lift_modules(graph: fx.GraphModule) -> fx.GraphModule:
         image, tensors, settings = call
         key = (node.target, tuple(sorted(tensors.items())), repr(sorted(settings.items())))
         if key not in made:
-            module = _make(graph, node.target, tensors, settings, image)
+            module = _make(graph, node.target, tensors, settings)
             if module is None:
                 continue
             made[key] = f"{node.name}_layer"
@@ -85,7 +85,7 @@ def lift_modules(graph: fx.GraphModule) -> fx.GraphModule:
 def _read_call(
     graph: fx.GraphModule, node: fx.Node
 ) -> tuple[fx.Node, dict[str, str], dict[str, Any]] | None:
-    """The input, the paths of the tensors and the other arguments; None if it is no layer."""
+    """The input, the paths of the tensors and the other arguments; None if it is not a layer."""
     names = ("input", *_ALL[node.target])
     if len(node.args) > len(names):
         return None
@@ -110,13 +110,9 @@ def _read_call(
 
 
 def _make(
-    graph: fx.GraphModule,
-    target: Callable[..., Any],
-    tensors: dict[str, str],
-    settings: dict[str, Any],
-    image: fx.Node,
+    graph: fx.GraphModule, target: Any, tensors: dict[str, str], settings: dict[str, Any]
 ) -> nn.Module | None:
-    values = {name: fetch_attribute(graph, path) for name, path in tensors.items()}
+    values = {name: attrgetter(path)(graph) for name, path in tensors.items()}
     if target in _BATCH_NORMS:
         return _make_batch_norm(values, settings)
     weight = values.get("weight")
@@ -173,14 +169,6 @@ def _pair(value: Any) -> Any:
     if isinstance(value, int):
         return (value, value)
     return tuple(value) * 2 if len(value) == 1 else tuple(value)
-
-
-def fetch_attribute(graph: nn.Module, path: str) -> Any:
-    """The attribute of a module, or of a module in it, at a dotted path."""
-    value: Any = graph
-    for name in path.split("."):
-        value = getattr(value, name)
-    return value
 
 
 def _as_parameter(value: torch.Tensor | None) -> nn.Parameter | None:

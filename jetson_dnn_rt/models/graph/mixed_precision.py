@@ -5,8 +5,8 @@ would hurt. FOLLOW is computed in FP16 where everything that reaches it is FP16 
 no operator is worth a conversion by itself. An operator without a colour is denied.
 
 The colours are TVM's (``relay.transform.mixed_precision``, paper 003). The defaults here are the
-same as in ``config/amp.yaml``, which one copies to change them. Two rules are for constants, which
-TVM does not look at:
+same as in ``config/amp.yaml``, which can be copied and changed. Two rules are for constants, which
+TVM ignores:
 
 - an operator whose weights FP16 cannot hold (beyond 65504, or too small to keep 10 bits of them)
   stays in FP32;
@@ -29,7 +29,7 @@ import numpy as np
 import yaml
 
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
-from jetson_dnn_rt.models.sources.files import import_onnx
+from jetson_dnn_rt.models.sources.files import import_package
 from jetson_dnn_rt.safety import small_files, yaml_files
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ FOLLOW = ARITHMETIC | frozenset(
         *("Max", "Min", "ReduceMax", "ReduceMin", "MaxPool", "GlobalMaxPool"),
         # Windows of a few pixels; the mean over the whole map is denied.
         "AveragePool",
-        # Results no larger than what goes in.
+        # Results no larger than the inputs.
         *("Abs", "BatchNormalization", "Clip", "HardSwish", "LeakyRelu", "Neg", "PRelu", "Relu"),
         "Sqrt",
         # Saturating: the result is within [-1, 1], where FP16 has steps of 0.0005 at most, and
@@ -73,18 +73,18 @@ DENY = frozenset(
         "MeanVarianceNormalization",
         *("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean", "ReduceProd"),
         *("ReduceSum", "ReduceSumSquare"),
-        # Positions, and decisions that hang on the last bit.
+        # Positions, and decisions that depend on the last bit.
         *("NonMaxSuppression", "Range", "RoiAlign", "TopK"),
     }
 )
-"""Listed for the reader: what is in neither other set is denied as well."""
+"""Listed for the reader: operators in neither other set are denied as well."""
 
 _LIMIT_BYTES = 100_000
 
 
 @dataclass(frozen=True)
 class Colours:
-    """ONNX operators by what FP16 does to them; what is in none of the sets is denied."""
+    """ONNX operators by their treatment in FP16; those in none of the sets are denied."""
 
     allow: frozenset[str]  # computed in FP16
     follow: frozenset[str]  # computed in FP16 where everything that reaches them is FP16 already
@@ -100,9 +100,9 @@ class Colours:
 
     @property
     def text(self) -> str:
-        """A short text that is the same where the same is computed; empty for the defaults.
+        """A short text, equal where the computation is equal; empty for the defaults.
 
-        For keys of the library. What `deny` names beside the others changes no network.
+        For keys of the library. `deny` has no part in it: operators in no set are denied too.
         """
         if (self.allow, self.follow) == (ALLOW, FOLLOW):
             return ""
@@ -123,7 +123,7 @@ def read_colours(path: str) -> Colours:
     ------
     ConfigurationError
         When it cannot be read, lacks a list or has something else, or when an operator is in two
-        lists, twice in one, or none of ONNX.
+        lists, twice in one, or not one of ONNX.
     BackendUnavailableError
         When the package onnx is missing.
     """
@@ -156,26 +156,19 @@ def _read_list(name: str, values: object) -> frozenset[str]:
             f"{name!r} must be a list of operators, not {yaml_files.describe(values)}: "
             "write [] for none"
         )
+    onnx = import_package("onnx", "checking the names of operators")
+    known = {str(schema.name) for schema in onnx.defs.get_all_schemas() if schema.domain == ""}
     for value in values:
         if not isinstance(value, str):
             shown = yaml_files.describe(value)
-            raise ConfigurationError(f"{name!r} has {shown}, which is no name of an operator")
-    twice = [value for value, count in Counter(values).items() if count > 1]
-    if twice:
-        raise ConfigurationError(f"{name!r} has {twice[0]!r} twice: leave it there once")
-    known = _list_operators()
-    for value in values:
+            raise ConfigurationError(f"{name!r} has {shown}, which is not the name of an operator")
+        if values.count(value) > 1:
+            raise ConfigurationError(f"{name!r} has {value!r} twice: leave it there once")
         if value not in known:
             alike = {entry.lower(): entry for entry in known}.get(value.lower())
             fix = f"write {alike}" if alike else "names are those of ONNX, such as Conv"
-            raise ConfigurationError(f"{name!r} has {value!r}, which is no operator: {fix}")
+            raise ConfigurationError(f"{name!r} has {value!r}, which is not an operator: {fix}")
     return frozenset(values)
-
-
-def _list_operators() -> frozenset[str]:
-    onnx = import_onnx("checking the names of operators")
-    schemas: list[Any] = onnx.defs.get_all_schemas()
-    return frozenset(str(schema.name) for schema in schemas if schema.domain == "")
 
 
 LARGEST_FOLLOWED = 64.0
@@ -185,7 +178,7 @@ _LARGEST_ERROR = 2.0**-10
 """Relative error (2-norm) of weights in FP16; rounding alone gives at most 2^-11."""
 
 _INDIFFERENT = frozenset({"Cast", "Shape", "Size"})
-"""They take either type, which does not decide that of their result."""
+"""Operators that accept either type, which does not determine that of their result."""
 
 # Numbers of onnx.TensorProto, which is imported on use.
 _FLOAT, _FLOAT16 = 1, 10
@@ -209,7 +202,7 @@ def convert_to_fp16(data: bytes, colours: Colours = DEFAULT) -> MixedPrecision:
     Doing it again changes nothing. `ModelError` where it cannot be read,
     `BackendUnavailableError` where the package onnx is missing.
     """
-    onnx = import_onnx("writing FP16")
+    onnx = import_package("onnx", "writing FP16")
     try:
         model = onnx.shape_inference.infer_shapes(onnx.load_model_from_string(data))
     except Exception as error:  # protobuf's DecodeError, and what onnx's own code raises
@@ -252,15 +245,15 @@ class _Converter:
             model.ir_version = 4  # from 4 on initializers need not be inputs
         self._versions = {entry.domain: entry.version for entry in model.opset_import}
         values = [*model.graph.input, *model.graph.value_info, *model.graph.output]
-        self._types = {  # 0 for what is no tensor
+        self._types = {  # 0 = not a tensor
             value.name: int(value.type.tensor_type.elem_type) for value in values
         }
-        # Types change now: what was inferred no longer holds.
+        # Types change now: inferred ones no longer apply.
         del model.graph.value_info[:]
         self._constants = _gather_constants(model.graph)
         self._types |= {name: tensor.data_type for name, tensor in self._constants.items()}
         self._before = dict(self._types)
-        # Results, and what subgraphs name of the graph around them, keep name and type.
+        # Results, and values that subgraphs use from the graph around them, keep name and type.
         self._outside = {value.name for value in model.graph.output}
         self._outside.update(_captured_names(model.graph.node))
         self._names: dict[tuple[str, int], str] = {}
@@ -317,19 +310,17 @@ class _Converter:
             if "tensor(float16)" in constraint.allowed_type_strs
             and "tensor(float)" in constraint.allowed_type_strs
         }
-        inputs = [
-            (index, _formal(schema.inputs, index))
-            for index, name in enumerate(node.input)
-            if name and self._types.get(name) in (_FLOAT, _FLOAT16)
-        ]
+
+        def find(names: Iterable[str], parameters: Any) -> list[tuple[int, str]]:
+            return [
+                (index, _formal(parameters, index))
+                for index, name in enumerate(names)
+                if name and self._types.get(name) in (_FLOAT, _FLOAT16)
+            ]
+
+        inputs = find(node.input, schema.inputs)
         used = {formal for _, formal in inputs if formal in free}
-        outputs = [
-            index
-            for index, name in enumerate(node.output)
-            if name
-            and self._types.get(name) in (_FLOAT, _FLOAT16)
-            and _formal(schema.outputs, index) in used
-        ]
+        outputs = [i for i, formal in find(node.output, schema.outputs) if formal in used]
         return [index for index, formal in inputs if formal in used], outputs
 
     def _is_fp16(self, node: onnx.NodeProto, floats: list[int]) -> bool:
@@ -353,12 +344,9 @@ class _Converter:
         from onnx import numpy_helper
 
         values = numpy_helper.to_array(self._constants[name])
-        if node.op_type in ARITHMETIC:
-            largest = float(np.abs(values.astype(np.float64)).max(initial=0.0))
-            if LARGEST_FOLLOWED < largest < np.inf:
-                return (
-                    f"a constant reaches {largest:.3g}, beyond {LARGEST_FOLLOWED:g} fp16 is coarse"
-                )
+        largest = float(np.abs(values.astype(np.float64)).max(initial=0.0))
+        if node.op_type in ARITHMETIC and LARGEST_FOLLOWED < largest < np.inf:
+            return f"a constant reaches {largest:.3g}, beyond {LARGEST_FOLLOWED:g} fp16 is coarse"
         return explain_unfit(values)
 
     def _convert_value(self, name: str, target: int) -> str:

@@ -1,10 +1,10 @@
 """A network cut into stages of about equal time, each of which any back end can run.
 
 The graph's nodes are kept in their order, so the stages one after the other are the network
-itself: on torch the outputs are the same bit for bit. What a later stage needs of an earlier one
-are *boundary values*, named after their nodes. A cut is allowed where all of them are float32
-tensors of fixed shape, and not between a convolution and the normalisation or activation that
-back ends fuse with it.
+itself: on torch the outputs are the same bit for bit. The values that a later stage needs from an
+earlier one are *boundary values*, named after their nodes. A cut is allowed where all of them are
+float32 tensors of fixed shape, and not between a convolution and the normalisation or activation
+that back ends fuse with it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -52,7 +52,7 @@ _FUSED_NAMES = (
 
 @dataclass(frozen=True, eq=False)
 class StagePart:
-    """A stage, or a run of stages, as a back end takes it."""
+    """A stage, or a run of stages, in the form for back ends."""
 
     name: str  # for messages
     inputs: tuple[str, ...]  # names of the boundary values that it takes
@@ -152,7 +152,7 @@ class Split:
 
 
 def split(model: Model, stages: int, cuts: Sequence[str] | None = None) -> Split:
-    """Cut a network into stages: fewer than asked for where the graph does not allow so many cuts.
+    """Cut a network into stages: fewer than asked for where the graph allows fewer cuts.
 
     `cuts` are those of a `Split`; by default nodes are measured on this machine and the cuts
     chosen so that the longest stage is as short as can be.
@@ -281,35 +281,27 @@ def _balance(ends: list[int], crossing: list[int], stages: int) -> list[int]:
     `ends` has the time from the start to each allowed cut, first 0, last the whole; `crossing` the
     bytes that cross there.
     """
-    count = len(ends)
-    infinite = float("inf")
-    longest = [[infinite] * count for _ in range(stages + 1)]
-    longest[0][0] = 0.0
-    for stage in range(1, stages + 1):
-        for end in range(stage, count):
-            longest[stage][end] = min(
-                max(longest[stage - 1][start], ends[end] - ends[start])
-                for start in range(stage - 1, end)
-            )
-    limit = longest[stages][count - 1] * IMBALANCE
+
+    def find_best(add: Callable[[float, int, int], float]) -> tuple[float, list[int]]:
+        """The least total and its cuts; `add` gives that of one more stage, from start to end."""
+        before: dict[int, tuple[float, list[int]]] = {0: (0.0, [])}
+        for stage in range(1, stages + 1):
+            best = {}
+            for end in range(stage, len(ends)):
+                total, start = min((add(before[s][0], s, end), s) for s in before if s < end)
+                best[end] = (total, [*before[start][1], start])
+            before = best
+        total, starts = before[len(ends) - 1]
+        return total, starts[1:]
+
+    longest, _ = find_best(lambda total, start, end: max(total, ends[end] - ends[start]))
+
+    def add_bytes(total: float, start: int, end: int) -> float:
+        fits = ends[end] - ends[start] <= longest * IMBALANCE
+        return total + crossing[end] if fits else float("inf")
+
     # Among the balances that are good enough, the one with the fewest bytes over boundaries.
-    cost = [[infinite] * count for _ in range(stages + 1)]
-    origin = [[0] * count for _ in range(stages + 1)]
-    cost[0][0] = 0.0
-    for stage in range(1, stages + 1):
-        for end in range(stage, count):
-            for start in range(stage - 1, end):
-                if ends[end] - ends[start] > limit:
-                    continue
-                total = cost[stage - 1][start] + crossing[end]
-                if total < cost[stage][end]:
-                    cost[stage][end], origin[stage][end] = total, start
-    cuts = []
-    end = count - 1
-    for stage in range(stages, 1, -1):
-        end = origin[stage][end]
-        cuts.append(end)
-    return cuts[::-1]
+    return find_best(add_bytes)[1]
 
 
 def _hash_graph(module: fx.GraphModule) -> str:
@@ -317,7 +309,7 @@ def _hash_graph(module: fx.GraphModule) -> str:
     modules = dict(module.named_modules())
     for node in module.graph.nodes:
         target = modules[str(node.target)] if node.op == "call_module" else node.target
-        if callable(node.target):  # whose text may hold an address, another in every process
+        if callable(node.target):  # its text may contain an address, new in every process
             target = f"{node.target.__module__}.{node.target.__qualname__}"
         text.update(f"{node.op} {node.name} {target} {node.args} {node.kwargs}\n".encode())
     return hash_state(module.state_dict(), text.hexdigest())

@@ -13,9 +13,10 @@ from torch import fx
 
 from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.models.graph.layers import lift_modules
+from jetson_dnn_rt.models.sources.files import first_line
 
 LEAF_ATTRIBUTE = "fx_leaf"
-"""A module whose class has this attribute, and it is true, stays one node of the graph."""
+"""Class attribute of a module; where it is true, the module stays one node of the graph."""
 
 
 class TraceError(ModelError):
@@ -42,9 +43,8 @@ def trace(module: torch.nn.Module) -> fx.GraphModule:
         try:
             graph = fx.GraphModule(module, _Tracer().trace(module))
         except Exception as error:  # whatever the module does with a value that is not there
-            raise TraceError(
-                f"it cannot be traced: {type(error).__name__}: {_first_line(error)[:200]}"
-            ) from error
+            text = f"it cannot be traced: {type(error).__name__}: {first_line(error)}"
+            raise TraceError(text) from error
     inputs = [node for node in graph.graph.nodes if node.op == "placeholder"]
     used = [node for node in inputs if node.users]
     if len(used) != 1:
@@ -62,10 +62,6 @@ def trace(module: torch.nn.Module) -> fx.GraphModule:
     return graph.eval()
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [""])[0]
-
-
 def output_names(graph: fx.GraphModule) -> tuple[str, ...]:
     """Names of the values that a graph returns, in their order; `TraceError` unless tensors."""
     (result,) = next(node for node in graph.graph.nodes if node.op == "output").args
@@ -76,7 +72,7 @@ def output_names(graph: fx.GraphModule) -> tuple[str, ...]:
 
 
 class _Recorder(fx.Interpreter):
-    """Runs a graph and keeps what came out of every node, by `keep`."""
+    """Runs a graph and stores the result of every node, as `keep` returns it."""
 
     def __init__(self, graph: fx.GraphModule, keep: Callable[[fx.Node, Any], None]) -> None:
         super().__init__(graph)
@@ -96,7 +92,7 @@ def _record(
             warnings.simplefilter("ignore")  # of operators as onnx2torch writes them
             _Recorder(graph, keep).run(image)
     except Exception as error:  # a foreign graph may raise anything
-        raise TraceError(f"its graph cannot be run: {_first_line(error)}") from error
+        raise TraceError(f"its graph cannot be run: {first_line(error)}") from error
 
 
 Types = dict[str, tuple[torch.dtype, tuple[int, ...]] | None]
@@ -118,22 +114,20 @@ def find_types(graph: fx.GraphModule, image: torch.Tensor) -> Types:
 
 
 def fold_shapes(graph: fx.GraphModule, image: torch.Tensor) -> None:
-    """Replace what follows from shapes alone, which are fixed, by constants.
+    """Replace values that depend only on shapes, which are fixed, by constants.
 
-    What reads the shape of a value in one stage and uses it in the next would forbid the cut
-    between them, and costs time in every run. `TraceError` where the graph cannot be run.
+    A shape that is read in one stage and used in the next would forbid the cut between them, and
+    costs time in every run. `TraceError` where the graph cannot be run.
     """
     values: dict[fx.Node, Any] = {}
     _record(graph, image, values.__setitem__)
     static: set[fx.Node] = set()
     for node in list(graph.graph.nodes):
-        if node.op in ("placeholder", "output"):
+        # The network's input and outputs stay nodes.
+        if node.op in ("placeholder", "output") or any(u.op == "output" for u in node.users):
             continue
         is_static = _reads_shape(node, graph) or all(n in static for n in node.all_input_nodes)
-        if not is_static or not _is_constant(values[node]):
-            continue
-        # What the network returns stays a node.
-        if not any(user.op == "output" for user in node.users):
+        if is_static and _is_constant(values[node]):
             static.add(node)
     for node in [n for n in graph.graph.nodes if n in static and n.op != "get_attr"]:
         if not any(user not in static for user in node.users):

@@ -1,4 +1,4 @@
-"""Layouts of a network's outputs: what every head says of itself.
+"""Layouts of a network's outputs: the interface of every head.
 
 A new head is one file with a tuple ``LAYOUTS``, one line in `jetson_dnn_rt.models.heads.registry`
 and one test. `Layout.match` tells it from the others, `Layout.make_decoder` turns its outputs into
@@ -43,9 +43,9 @@ Decoder = Callable[[Outputs, Geometry, DecoderSettings], Result]
 
 
 class Match(NamedTuple):
-    """Outputs fit a layout."""
+    """A match of outputs with a layout."""
 
-    classes: int  # 0 where the outputs do not say
+    classes: int  # 0 where the outputs do not tell
     reason: str  # for the log
     likely: bool = True  # False: another layout of the same shapes is meant, unless asked for
 

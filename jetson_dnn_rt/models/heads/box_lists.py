@@ -56,18 +56,12 @@ def _match_torchvision(outputs: Outputs, grid: Grid) -> Match | None:
 
 LAYOUTS = (
     Layout(
-        "torchvision",
-        "boxes [N, 4], labels [N] integer, scores [N]",
-        _match_torchvision,
-        lambda input_size: decode_torchvision,
-        partial(Preprocessing, resize="stretch"),
+        "torchvision", "boxes [N, 4], labels [N] integer, scores [N]", _match_torchvision,
+        lambda input_size: decode_torchvision, partial(Preprocessing, resize="stretch"),
         default_classes=91,  # COCO's numbering
     ),
     Layout(
-        "boxes_scores",
-        "boxes [1, N, 4] x1, y1, x2, y2 in input pixels, [1, N, C]",
-        _match_boxes_scores,
-        lambda input_size: decode_boxes_scores,
-        Preprocessing,
+        "boxes_scores", "boxes [1, N, 4] x1, y1, x2, y2 in input pixels, [1, N, C]",
+        _match_boxes_scores, lambda input_size: decode_boxes_scores, Preprocessing,
     ),
-)
+)  # fmt: skip

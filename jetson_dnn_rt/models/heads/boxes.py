@@ -1,4 +1,4 @@
-"""Boxes of detectors: overlap, non-maximum suppression, and the way to the source image."""
+"""Boxes of detectors: overlap, non-maximum suppression, and mapping to the source image."""
 
 from __future__ import annotations
 
@@ -39,24 +39,9 @@ def nms(
 ) -> npt.NDArray[np.int64]:
     """Non-maximum suppression per class: indices of the boxes that survive, best score first.
 
-    A box goes when a better one *of its class* overlaps it by more than `iou_threshold`, in
+    A box is removed when a better one *of its class* overlaps it by more than `iou_threshold`, in
     [0, 1]. Of equal scores the earlier box wins. Boxes are xyxy, float32 [N, 4].
-
-    Raises
-    ------
-    ValueError
-        Arrays of unequal length, a threshold outside [0, 1], a negative maximum.
     """
-    count = len(boxes)
-    if boxes.shape != (count, 4) or scores.shape != (count,) or class_ids.shape != (count,):
-        raise ValueError(
-            f"boxes, scores and class_ids must be [N, 4], [N] and [N], "
-            f"got {boxes.shape}, {scores.shape} and {class_ids.shape}"
-        )
-    if not 0.0 <= iou_threshold <= 1.0:
-        raise ValueError(f"iou_threshold must be in [0, 1], got {iou_threshold}")
-    if max_detections < 0:
-        raise ValueError(f"max_detections must not be negative, got {max_detections}")
     order = np.argsort(-scores, kind="stable")
     ranked = boxes[order].astype(np.float32, copy=False)
     kinds = class_ids[order]
@@ -68,8 +53,8 @@ def nms(
 
     kept: list[int] = []
     # Blocks keep the matrices of overlaps small; most frames have one block.
-    for start in range(0, count, _BLOCK):
-        rows = np.arange(start, min(start + _BLOCK, count))
+    for start in range(0, len(boxes), _BLOCK):
+        rows = np.arange(start, min(start + _BLOCK, len(boxes)))
         if kept:
             rows = rows[~overlap(np.array(kept), rows).any(0)]
         overlaps = overlap(rows, rows)
@@ -94,12 +79,9 @@ def to_corners(boxes: Floats) -> Floats:
 
 
 def finish(
-    boxes: Floats,
-    scores: npt.NDArray[np.floating],
-    class_ids: Integers,
-    geometry: Geometry,
-    settings: DecoderSettings,
-) -> Detections:
+    boxes: Floats, scores: npt.NDArray[np.floating], class_ids: Integers,
+    geometry: Geometry, settings: DecoderSettings,
+) -> Detections:  # fmt: skip
     """Drop what is not finite, suppress overlaps, map to the source image and clip."""
     if not len(scores):
         return Detections.empty()

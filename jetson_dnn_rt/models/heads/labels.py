@@ -90,10 +90,10 @@ def _text_of(name: object) -> str:
 def resolve_labels(
     labels: str | Sequence[str] | None, embedded: Sequence[str] | None, kind: str, classes: int
 ) -> tuple[str, ...]:
-    """Decide on the names: the user's, else the model's own, else the usual ones for `classes`.
+    """Choose the names: the user's, else the model's own, else the usual ones for `classes`.
 
     `labels` is ``coco80``, ``coco91``, ``voc21``, ``imagenet``, a file's path, or the names;
-    `embedded` is what the model file says. `ModelError` where the user gives fewer names than the
+    `embedded` are those in the model file. `ModelError` where the user gives fewer names than the
     model has classes.
     """
     if not labels and not isinstance(labels, str):

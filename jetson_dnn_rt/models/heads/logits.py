@@ -22,7 +22,7 @@ class MaskDecoder:
     """Logits ``[1, C, h, w]``, 2 <= C <= 256, of any stride, to a mask.
 
     Every source pixel takes the class of the cell of the logits in which its centre lies, so the
-    padding is never looked at and a border of the image inside a cell is no special case.
+    padding is never read and a border of the image inside a cell is no special case.
     """
 
     def __init__(self, input_size: tuple[int, int]) -> None:
@@ -102,19 +102,11 @@ def _match_vector(outputs: Outputs, grid: Grid) -> Match | None:
 
 LAYOUTS = (
     Layout(
-        "segmentation",
-        "logits [1, C, h, w], 2 <= C <= 256, any stride",
-        _match_maps,
-        MaskDecoder,
-        imagenet_input,
-        "segmentation",
+        "segmentation", "logits [1, C, h, w], 2 <= C <= 256, any stride", _match_maps,
+        MaskDecoder, imagenet_input, "segmentation",
     ),
     Layout(
-        "classification",
-        "logits [1, C], C >= 2",
-        _match_vector,
-        lambda input_size: decode_classification,
-        imagenet_input,
-        "classification",
+        "classification", "logits [1, C], C >= 2", _match_vector,
+        lambda input_size: decode_classification, imagenet_input, "classification",
     ),
-)
+)  # fmt: skip

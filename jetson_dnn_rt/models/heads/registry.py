@@ -1,6 +1,6 @@
 """All known heads, and recognising one from the shapes of the outputs and the input's size.
 
-What the shapes leave open is decided so:
+Where the shapes are ambiguous:
 
 - A detector of one output has one row per anchor. One anchor per cell of the strides 8, 16, 32
   (and 64) makes ``cells`` rows, three make ``3 * cells``; so ``[1, cells, 5+C]`` is YOLOX and
@@ -12,22 +12,20 @@ What the shapes leave open is decided so:
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass
 
 from jetson_dnn_rt.errors import ModelError
-from jetson_dnn_rt.models.heads import box_lists, logits, yolo
-from jetson_dnn_rt.models.heads.base import (
-    STRIDE_SETS,
-    Decoder,
-    Grid,
-    Kind,
-    Layout,
-    Outputs,
-    count_cells,
-)
+from jetson_dnn_rt.models.heads.base import STRIDE_SETS, Grid, Kind, Layout, Outputs, count_cells
 
-_HEADS = (yolo, box_lists, logits)  # the first that matches wins
-LAYOUTS: dict[str, Layout] = {layout.name: layout for head in _HEADS for layout in head.LAYOUTS}
+_HEADS = ("yolo", "box_lists", "logits")
+"""Modules of this package; the first layout that matches wins."""
+
+LAYOUTS: dict[str, Layout] = {
+    layout.name: layout
+    for head in _HEADS
+    for layout in importlib.import_module(f"{__package__}.{head}").LAYOUTS
+}
 
 
 @dataclass(frozen=True)
@@ -47,10 +45,6 @@ class Head:
     def kind(self) -> Kind:
         """The task the layout belongs to."""
         return self.layout.kind
-
-    def create_decoder(self, input_size: tuple[int, int]) -> Decoder:
-        """Make a decoder for an input of that height and width: one per pipeline."""
-        return self.layout.make_decoder(input_size)
 
 
 def recognise_head(
@@ -95,8 +89,6 @@ def recognise_head(
             f"known are\n{known}"
         )
     if kind is not None and chosen.kind != kind:
-        raise ModelError(
-            f"the task needs a model for {kind}, this one is for {chosen.kind} "
-            f"({chosen.name}: {chosen.reason})"
-        )
+        found_kind = f"{chosen.kind} ({chosen.name}: {chosen.reason})"
+        raise ModelError(f"the task needs a model for {kind}, this one is for {found_kind}")
     return chosen

@@ -8,20 +8,28 @@ import cv2
 import numpy as np
 
 from jetson_dnn_rt.models.heads.base import Kind
-from jetson_dnn_rt.results import Classification, Detections, Result, Segmentation
+from jetson_dnn_rt.results import Classification, Result, Segmentation
 
 
 def describe_result(result: Result | None, kind: Kind, labels: Sequence[str]) -> dict[str, object]:
-    """What was found in a frame: ``boxes``, ``class_shares`` or ``classes``.
+    """The result of a frame: ``boxes``, ``class_shares`` or ``classes``.
 
     Without a result, the key of `kind` with an empty value.
     """
-    if isinstance(result, Detections):
-        return {"boxes": _list_boxes(result, labels)}
     if isinstance(result, Segmentation):
         return {"class_shares": _share_classes(result, labels)}
-    if isinstance(result, Classification):
-        return {"classes": _list_classes(result, labels)}
+    if result is not None:
+        found: list[dict[str, object]] = [
+            {"class_id": str(class_id), "label": _name(labels, class_id), "score": round(score, 5)}
+            for class_id, score in zip(
+                result.class_ids.tolist(), result.scores.tolist(), strict=True
+            )
+        ]
+        if isinstance(result, Classification):
+            return {"classes": found}
+        for entry, corners in zip(found, result.boxes.tolist(), strict=True):
+            entry["xyxy"] = [round(value, 2) for value in corners]
+        return {"boxes": found}
     if kind == "segmentation":
         return {"class_shares": {}}
     return {"boxes" if kind == "detection" else "classes": []}
@@ -29,27 +37,6 @@ def describe_result(result: Result | None, kind: Kind, labels: Sequence[str]) ->
 
 def _name(labels: Sequence[str], class_id: int) -> str:
     return labels[class_id] if class_id < len(labels) else f"class_{class_id}"
-
-
-def _list_boxes(result: Detections, labels: Sequence[str]) -> list[dict[str, object]]:
-    return [
-        {
-            "class_id": str(class_id),
-            "label": _name(labels, class_id),
-            "score": round(score, 5),
-            "xyxy": [round(value, 2) for value in corners],
-        }
-        for class_id, score, corners in zip(
-            result.class_ids.tolist(), result.scores.tolist(), result.boxes.tolist(), strict=True
-        )
-    ]
-
-
-def _list_classes(result: Classification, labels: Sequence[str]) -> list[dict[str, object]]:
-    return [
-        {"class_id": str(class_id), "label": _name(labels, class_id), "score": round(score, 5)}
-        for class_id, score in zip(result.class_ids.tolist(), result.scores.tolist(), strict=True)
-    ]
 
 
 def _share_classes(result: Segmentation, labels: Sequence[str]) -> dict[str, float]:

@@ -128,31 +128,19 @@ _ULTRALYTICS = partial(Preprocessing, resize="letterbox_center", color="rgb")
 
 LAYOUTS = (
     Layout(
-        "yolox",
-        "[1, N, 5+C] raw offsets, N = one row per cell of strides 8, 16, 32",
-        partial(_match_yolox, raw=True),
-        partial(YoloxDecoder, raw=True),
-        _YOLOX,
+        "yolox", "[1, N, 5+C] raw offsets, N = one row per cell of strides 8, 16, 32",
+        partial(_match_yolox, raw=True), partial(YoloxDecoder, raw=True), _YOLOX,
     ),
     Layout(
-        "yolox_decoded",
-        "[1, N, 5+C] the same with cx, cy, w, h in input pixels",
-        partial(_match_yolox, raw=False),
-        partial(YoloxDecoder, raw=False),
-        _YOLOX,
+        "yolox_decoded", "[1, N, 5+C] the same with cx, cy, w, h in input pixels",
+        partial(_match_yolox, raw=False), partial(YoloxDecoder, raw=False), _YOLOX,
     ),
     Layout(
-        "yolov5",
-        "[1, N, 5+C] cx, cy, w, h in input pixels, N = three rows per cell",
-        _match_yolov5,
-        lambda input_size: decode_yolov5,
-        _ULTRALYTICS,
+        "yolov5", "[1, N, 5+C] cx, cy, w, h in input pixels, N = three rows per cell",
+        _match_yolov5, lambda input_size: decode_yolov5, _ULTRALYTICS,
     ),
     Layout(
-        "yolov8",
-        "[1, 4+C, N] cx, cy, w, h in input pixels (YOLOv8, YOLO11)",
-        _match_yolov8,
-        lambda input_size: decode_yolov8,
-        _ULTRALYTICS,
+        "yolov8", "[1, 4+C, N] cx, cy, w, h in input pixels (YOLOv8, YOLO11)",
+        _match_yolov8, lambda input_size: decode_yolov8, _ULTRALYTICS,
     ),
-)
+)  # fmt: skip

@@ -1,4 +1,4 @@
-"""How the pixels of a frame lie in its array, by the name of the encoding.
+"""Layout of a frame's pixels in its array, by the name of the encoding.
 
 The names are those of ``sensor_msgs/image_encodings``. Everything is eight bits a sample; rows may
 be padded, the pixels of a row are adjacent.
@@ -13,8 +13,8 @@ yuyv uyvy                 [H, W, 2]        Y U Y V (U Y V Y) of two neighbours i
 bayer_rggb8 bggr gbrg grbg [H, W]          one colour a pixel, four in a block of 2x2
 ========================= ================ ==================================================
 
-Luma and chroma are ITU-R BT.601 in limited range (16 to 235), as OpenCV and ``cv_bridge`` take
-them: a message does not say otherwise.
+Luma and chroma are ITU-R BT.601 in limited range (16 to 235), as OpenCV and ``cv_bridge`` assume:
+messages do not specify it.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from jetson_dnn_rt.frames import Frame
 Layout = Literal["packed", "semi_planar", "paired", "bayer"]
 
 MAX_SIDE = 32767
-"""Pixels: cv2.resize counts in 16 bits."""
+"""Longest side in pixels: cv2.resize counts in 16 bits."""
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """How the pixels of one encoding lie; `layout` names the rows of the table above."""
+    """Layout of the pixels of one encoding; `layout` names the rows of the table above."""
 
     layout: Layout
     pixel_bytes: int  # from one pixel of a row to the next
@@ -57,7 +57,7 @@ class Encoding:
         return (height, width) if self.pixel_bytes == 1 else (height, width, self.pixel_bytes)
 
     def find_size_fault(self, height: int, width: int) -> str:
-        """What is wrong with a size; empty when nothing is."""
+        """Fault of a size; empty when it has none."""
         if not (1 <= height <= MAX_SIDE and 1 <= width <= MAX_SIDE):
             return f"sides must be in [1, {MAX_SIDE}] pixels: {width}x{height}"
         for side, pixels, even in zip(
@@ -103,14 +103,6 @@ YUV_TO_BGR: npt.NDArray[np.float64] = np.array(
 """Y, U, V and 1 to blue, green, red, float64 [3, 4]: OpenCV's coefficients of BT.601."""
 
 
-def find_encoding(name: str) -> Encoding:
-    """Look an encoding up; `FrameError` where it cannot be read."""
-    try:
-        return ENCODINGS[name]
-    except KeyError:
-        raise FrameError(f"encoding {name!r} is not one of {sorted(ENCODINGS)}") from None
-
-
 def check_frame(frame: Frame) -> Encoding:
     """Check that a frame can be read as an image of its encoding, which is returned.
 
@@ -118,7 +110,9 @@ def check_frame(frame: Frame) -> Encoding:
     large, or odd where it must be even.
     """
     image = frame.image
-    encoding = find_encoding(frame.encoding)
+    encoding = ENCODINGS.get(frame.encoding)
+    if encoding is None:
+        raise FrameError(f"encoding {frame.encoding!r} is not one of {sorted(ENCODINGS)}")
     if image.dtype != np.uint8:
         raise FrameError(f"{frame.encoding} needs uint8 pixels, not {image.dtype}")
     channels = encoding.pixel_bytes

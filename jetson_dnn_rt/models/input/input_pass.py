@@ -5,7 +5,7 @@ into planes, and each is converted straight into its plane of the input. Measure
 960x540 -> 416x416 (one x86 thread): resize 220 us, `cv2.split` 7 us, conversion of three planes
 36 us plain and 57 us scaled; `cv2.LUT` takes 101 us, `cv2.dnn.blobFromImage` 1300 us.
 
-What the colours of a pixel need (matrix of YUV, green of a Bayer block) is done after the resize,
+Colour conversion (matrix of YUV, green of a Bayer block) is done after the resize,
 at the small size, where it costs a tenth. Measured from 1280x720 to 416x234: NV12 resize
 99 + 117 us, split, merge and matrix 105 us; `cv2.cvtColor` of the whole picture alone takes
 620 us, and a resize of its three channels 380 us comes after it.
@@ -30,7 +30,7 @@ from jetson_dnn_rt.models.input.encodings import YUV_TO_BGR, Encoding, check_fra
 from jetson_dnn_rt.models.input.preprocessing import Floats, Geometry, Preprocessing
 
 _BAND_BYTES = 1 << 15
-"""Of one channel: both, and the rows they come from, lie in the second cache of any core."""
+"""Bytes of one channel: both, and the rows they come from, fit into the L2 cache of any core."""
 
 
 class Preprocessor:
@@ -42,9 +42,9 @@ class Preprocessor:
     Attributes
     ----------
     written_bytes : int
-        What the last frame put into the input buffer; the padding is there from the first one on.
+        Written into the input buffer for the last frame; the padding only for the first one.
     scratch_bytes : int
-        What it wrote besides, all of the resized size: channels before they are converted.
+        Written elsewhere for it, all of the resized size: channels before they are converted.
     """
 
     def __init__(self, preprocessing: Preprocessing, destination: Floats) -> None:
@@ -61,7 +61,8 @@ class Preprocessor:
         self._offsets = preprocessing.offsets
         self._scaled = bool(np.any(self._factors != 1.0))
         self._shifted = bool(np.any(self._offsets != 0.0))
-        # All that a check looks at: frames that agree with the last one in it are not checked.
+        # All properties that are checked: frames that agree with the last one in them are not
+        # checked.
         self._prepared_for: tuple[object, ...] | None = None
         self._reader: PlaneReader
         self.written_bytes = 0
@@ -112,11 +113,9 @@ class PlaneReader(Protocol):
 def make_reader(encoding: Encoding, geometry: Geometry, color: str) -> PlaneReader:
     """Make the reader of an encoding; `color` is the order of the planes, ``bgr`` or ``rgb``."""
     readers: dict[str, Callable[[Encoding, Geometry, str], PlaneReader]] = {
-        "packed": _PackedReader,
-        "semi_planar": _YuvReader,
-        "paired": _YuvReader,
+        "packed": _PackedReader, "semi_planar": _YuvReader, "paired": _YuvReader,
         "bayer": _BayerReader,
-    }
+    }  # fmt: skip
     return readers[encoding.layout](encoding, geometry, color)
 
 
@@ -156,7 +155,7 @@ class _Resizer:
 def _make_bands(
     source: tuple[int, int], planes: Sequence[Image]
 ) -> list[tuple[slice, list[Image], list[Image]]]:
-    """Rows of the source that are halved together: scratch for their channels, and where to.
+    """Rows of the source that are halved together: scratch for their channels, and destination.
 
     Half the size of two channels is the one case for which cv2.resize has no vector code: 430 us
     from 640x480, 85 us for its channels one by one. Split in bands they stay in the cache.
@@ -173,7 +172,7 @@ def _make_bands(
 
 
 class _PackedReader:
-    """Colours that lie together."""
+    """Reader of interleaved colours."""
 
     def __init__(self, encoding: Encoding, geometry: Geometry, color: str) -> None:
         self._grey = encoding.pixel_bytes == 1
@@ -188,7 +187,7 @@ class _PackedReader:
 
 
 class _YuvReader:
-    """Luma and chroma, resized as two views of the same bytes; the matrix at the small size.
+    """Reader of luma and chroma, resized as two views of the same bytes; the matrix follows.
 
     Semi-planar: Y of all pixels, and below them pairs of U and V of 2x2 pixels. Paired: pixels of
     two bytes, of which one is Y, and pairs of four bytes, of which two are U and V: every sample
@@ -225,7 +224,7 @@ class _YuvReader:
 
 
 class _BayerReader:
-    """One colour a pixel: the two rows of the blocks as two pictures of two channels."""
+    """Reader of one colour a pixel: the two rows of the blocks as two pictures of two channels."""
 
     def __init__(self, encoding: Encoding, geometry: Geometry, color: str) -> None:
         blocks = (geometry.source_height // 2, geometry.source_width // 2)

@@ -1,4 +1,4 @@
-"""What a network expects of its input, and where a picture lies in it."""
+"""Input format of a network, and the place of a picture in it."""
 
 from __future__ import annotations
 
@@ -17,16 +17,20 @@ ResizeMode = Literal["letterbox_topleft", "letterbox_center", "stretch"]
 ColorOrder = Literal["bgr", "rgb"]
 Floats = npt.NDArray[np.float32]
 
-# What networks use lies between 1/65025 and 255. With the widest values a pixel of 255 becomes
+# Networks use values between 1/65025 and 255. With the widest values a pixel of 255 becomes
 # 2.6e10: every number stays finite in float32, which NaN, 1e308 or a std of 1e-300 would not.
 SCALE_RANGE = (1e-6, 1e3)
 MEAN_RANGE = (-1e4, 1e4)
 STD_RANGE = (1e-5, 1e4)
+_RANGES = {
+    "height": (1, MAX_SIDE), "width": (1, MAX_SIDE), "pad_value": (0, 255),
+    "scale": SCALE_RANGE, "mean": MEAN_RANGE, "std": STD_RANGE,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """What a network expects of its input: ``(pixel * scale - mean) / std`` per channel."""
+    """Input format of a network: ``(pixel * scale - mean) / std`` per channel."""
 
     height: int
     width: int
@@ -39,21 +43,18 @@ class Preprocessing:
     std: tuple[float, float, float] = (1.0, 1.0, 1.0)
 
     def __post_init__(self) -> None:
-        for key in ("height", "width"):
-            if not 1 <= getattr(self, key) <= MAX_SIDE:
-                raise ValueError(f"{key} must be in [1, {MAX_SIDE}]: {getattr(self, key)}")
         for key, choices in (("resize", get_args(ResizeMode)), ("color", get_args(ColorOrder))):
             if getattr(self, key) not in choices:
                 raise ValueError(f"{key} must be one of {choices}: {getattr(self, key)!r}")
-        if not 0 <= self.pad_value <= 255:
-            raise ValueError(f"pad_value must be in [0, 255]: {self.pad_value}")
-        _check_range("scale", self.scale, *SCALE_RANGE)
-        for key, limits in (("mean", MEAN_RANGE), ("std", STD_RANGE)):
-            values = getattr(self, key)
-            if len(values) != 3:
-                raise ValueError(f"{key} must be three values: {values}")
-            for index, value in enumerate(values):
-                _check_range(f"{key}[{index}]", value, *limits)
+        if len(self.mean) != 3 or len(self.std) != 3:
+            raise ValueError(f"mean and std must be three values each: {self.mean}, {self.std}")
+        for key, (least, most) in _RANGES.items():
+            value, named = getattr(self, key), {}
+            if key in ("mean", "std"):
+                named = {f"{key}[{index}]": number for index, number in enumerate(value)}
+            for name, number in (named or {key: value}).items():
+                if not least <= number <= most:  # NaN is in no range
+                    raise ValueError(f"{name} must be in [{least:g}, {most:g}]: {number}")
 
     @property
     def factors(self) -> Floats:
@@ -88,17 +89,12 @@ imagenet_input = partial(
 )
 
 
-def _check_range(name: str, value: float, least: float, most: float) -> None:
-    if not least <= value <= most:  # NaN is in no range
-        raise ValueError(f"{name} must be in [{least:g}, {most:g}]: {value}")
-
-
 @dataclass(frozen=True)
 class Geometry:
     """Where the source image lies in the network's input, to the pixel.
 
     A point of the source (edges, not pixel centres) is at ``x * scale_x + offset_x`` of the
-    input. The scales are those of the resize that was really done, sides rounded to whole pixels,
+    input. The scales are those of the actual resize, sides rounded to whole pixels,
     so undoing it leaves no systematic shift.
     """
 

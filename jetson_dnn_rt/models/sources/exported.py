@@ -1,7 +1,7 @@
 """Programs of `torch.export.save`, read only when nothing in the file can run code.
 
 ``torch.export.load`` unpickles with all rights, evaluates the expressions of open shapes, and
-resolves the names of operators anywhere below ``torch``. So the archive is looked through first:
+resolves the names of operators anywhere below ``torch``. So the archive is inspected first:
 its members, its pickles (with ``weights_only``), its operators, its names, which become Python
 source, the types of its inputs and outputs, and that its shapes are fixed. Then a child process
 without rights loads it and runs it once (`safety.sandbox`), and only after that this one.
@@ -69,7 +69,7 @@ _PATH_NAME = re.compile(r"(weight|tensor)_\d+")
 _CONTAINERS = {"builtins.tuple": "null", "builtins.list": "null", "builtins.dict": None}
 _MAX_SPEC_DEPTH = 32
 
-# What torch imports only when it needs it.
+# Modules that torch imports only when it needs them.
 _PACKAGES = ("functorch", "mpmath", "networkx", "numpy", "optree", "sympy", "torch", "torchgen")
 
 _tried: set[str] = set()
@@ -109,7 +109,7 @@ def open_source(name: str, options: SourceOptions) -> Opened:
 
 
 def _try_in_child(path: Path, data: bytes) -> None:
-    """Load and run it first where it can do no harm: the checks find only what is known."""
+    """Load and run it first where it can do no harm: the checks find only known attacks."""
     import torch
 
     digest = hash_bytes(data)
@@ -130,9 +130,9 @@ def _try_in_child(path: Path, data: bytes) -> None:
 
 
 def check_archive(path: Path, data: bytes) -> None:
-    """Look through an archive for anything that could run code when it is loaded.
+    """Search an archive for anything that could run code when it is loaded.
 
-    `ModelError` where there is something, or the archive is damaged.
+    `ModelError` where there is any, or the archive is damaged.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -155,7 +155,7 @@ def check_archive(path: Path, data: bytes) -> None:
 
 def _check_member(path: Path, name: str, data: bytes) -> None:
     if not _MEMBERS.fullmatch(name):
-        raise ModelError(f"{path} is refused: {name} is no part of a plain exported program")
+        raise ModelError(f"{path} is refused: {name} is not part of a plain exported program")
     if name.endswith((".pt", "state_dict.json", "constants.json")) and data:
         unpickle_tensors(data, f"{path}: {name}")
     elif name.endswith(".json"):
@@ -167,7 +167,7 @@ def _check_member(path: Path, name: str, data: bytes) -> None:
 
 
 def _check_document(path: Path, content: object) -> None:
-    """Look through one JSON document of an archive."""
+    """Search one JSON document of an archive."""
     waiting: list[tuple[str, object]] = [("", content)]
     while waiting:
         key, value = waiting.pop()
@@ -176,7 +176,7 @@ def _check_document(path: Path, content: object) -> None:
         if key == "use_pickle" and value:
             raise ModelError(f"{path} is refused: it holds pickled objects, not plain tensors")
         if key == "path_name" and not (isinstance(value, str) and _PATH_NAME.fullmatch(value)):
-            raise ModelError(f"{path} is refused: {value!r:.100} is no tensor of the archive")
+            raise ModelError(f"{path} is refused: {value!r:.100} is not a tensor of the archive")
         if key == "nodes" and isinstance(value, list):
             for node in value:
                 _check_operator(path, node.get("target") if isinstance(node, dict) else None)
@@ -197,11 +197,11 @@ def _check_document(path: Path, content: object) -> None:
 def _check_text(path: Path, key: str, text: str) -> None:
     allowed = _NAME if key in _NAMES else _WORD
     if key not in _TEXTS and not allowed.fullmatch(text):
-        raise ModelError(f"{path} is refused: {text!r:.100} is no name in a program ({key})")
+        raise ModelError(f"{path} is refused: {text!r:.100} is not a name in a program ({key})")
 
 
 def _check_operator(path: Path, target: object) -> None:
-    """Refuse what is no operator of a network: attributes of operators are Python."""
+    """Refuse anything but the operators of a network: their attributes are Python."""
     import torch
 
     words = target if isinstance(target, str) else ""
@@ -240,14 +240,14 @@ def _check_spec(path: Path, key: str, text: object) -> None:
             if kind == "builtins.dict":
                 keys = json.loads(context)
                 if not isinstance(keys, list) or not all(isinstance(k, str | int) for k in keys):
-                    raise ModelError(f"{path} is refused: {key} has keys that are no plain ones")
+                    raise ModelError(f"{path} is refused: {key} has keys that are not plain ones")
             elif context != _CONTAINERS[kind]:
                 raise ModelError(f"{path} is refused: {key} has the context {context!r:.100}")
             if depth == _MAX_SPEC_DEPTH or not isinstance(children, list):
                 raise ValueError("no tree, or a deep one")
             waiting.extend((child, depth + 1) for child in children)
     except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
-        raise ModelError(f"{path} is damaged: {key} is no tree of types: {error!r}") from error
+        raise ModelError(f"{path} is damaged: {key} is not a tree of types: {error!r}") from error
 
 
 def find_input_size(path: Path, program: Any) -> tuple[int, int]:

@@ -1,6 +1,6 @@
 """Loads an exported program, and runs it once, in a child process without rights.
 
-See `jetson_dnn_rt.safety.sandbox`. What is imported here is imported before rights are given up.
+See `jetson_dnn_rt.safety.sandbox`. Imports at the top are made before rights are dropped.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ with contextlib.suppress(ImportError):
 def load_and_run(data: bytes) -> int:
     """Load a program as `jetson_dnn_rt.models.sources.exported` does, run it on an image.
 
-    What takes too long, or too much memory, shows here, under the limits of a child. The
+    Excessive time or memory shows here, under the limits of a child. The
     result is the number of its nodes.
     """
     with warnings.catch_warnings():

@@ -20,12 +20,12 @@ MAX_MODEL_BYTES = (1 << 31) - 1
 
 
 def read_model_file(path: Path, *, is_code: bool = False) -> bytes:
-    """Read a file whole; what is hashed is what is run, whatever happens to the file later.
+    """Read a file whole, so that the bytes hashed are those that run, even if it changes later.
 
     Raises
     ------
     ModelError
-        When it is missing, no file, unreadable, empty or too large.
+        When it is missing, not a file, unreadable, empty or too large.
     UntrustedError
         When it is code (`is_code`) that others may change, see `safety.trust`.
     """
@@ -49,18 +49,17 @@ def read_model_file(path: Path, *, is_code: bool = False) -> bytes:
             return file.read(status.st_size)
     except FileNotFoundError as error:
         raise ModelError(f"model file {path} does not exist") from error
-    except (OSError, ValueError) as error:  # ValueError: no name that a file can have
+    except (OSError, ValueError) as error:  # ValueError: not a possible file name
         raise ModelError(f"model file {path} cannot be read: {error}") from error
 
 
-def import_onnx(purpose: str) -> Any:
-    """Import the package onnx; `BackendUnavailableError` names what needs it."""
+def import_package(name: str, purpose: str) -> Any:
+    """Import an optional package; `BackendUnavailableError` names what needs it."""
     try:
-        return importlib.import_module("onnx")
+        return importlib.import_module(name)
     except ImportError as error:
-        raise BackendUnavailableError(
-            f"{purpose} needs the package onnx ({error}): pip install onnx"
-        ) from error
+        text = f"{purpose} needs the package {name} ({error}): pip install {name}"
+        raise BackendUnavailableError(text) from error
 
 
 def hash_bytes(data: bytes) -> str:
@@ -99,7 +98,7 @@ def load_weights(path: Path) -> dict[str, torch.Tensor]:
     if isinstance(state, dict) and isinstance(state.get("state_dict"), dict):
         state = state["state_dict"]
     if not isinstance(state, dict) or not all(isinstance(v, torch.Tensor) for v in state.values()):
-        raise ModelError(f"weights {path} are no state dictionary (names to tensors)")
+        raise ModelError(f"weights {path} are not a state dictionary (names to tensors)")
     return state
 
 
@@ -121,11 +120,12 @@ def unpickle_tensors(data: bytes, name: str) -> object:
     except pickle.UnpicklingError as error:
         raise ModelError(
             f"{name}: refused, the file holds more than tensors and may run code when read, or is "
-            f"no file of weights; save it as safetensors. {_first_line(error)}"
+            f"no file of weights; save it as safetensors. {first_line(error)}"
         ) from error
     except Exception as error:  # a damaged archive makes the reader raise anything
-        raise ModelError(f"{name}: damaged. {_first_line(error)}") from error
+        raise ModelError(f"{name}: damaged. {first_line(error)}") from error
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """The first line of an error's text, 200 characters at most."""
     return (str(error).splitlines() or [""])[0][:200]

@@ -1,9 +1,9 @@
-"""A model that computes nothing and takes the times of a script: for tests and for overhead."""
+"""A model that computes nothing and takes scripted times: for tests and for measuring overhead."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, NoReturn, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -12,9 +12,6 @@ from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError
 from jetson_dnn_rt.models.heads.base import Kind
 from jetson_dnn_rt.models.model import Opened, SourceOptions
 from jetson_dnn_rt.models.sources.files import hash_bytes
-
-if TYPE_CHECKING:
-    import torch
 
 STAGES = ("preprocess", "inference", "decode")
 _FORM = (
@@ -30,7 +27,7 @@ _OUTPUTS: dict[Kind, tuple[tuple[int, ...], ...]] = {
 
 
 def open_source(name: str, options: SourceOptions) -> Opened:
-    """Make a model of what follows ``null:``."""
+    """Make a model from the text after ``null:``."""
     script, kind = NullScript.parse(name)
     size = options.input_size or (64, 64)
     return Opened(NullOrigin(script, kind), hash_bytes(f"null:{name}".encode()), size)
@@ -45,7 +42,7 @@ class NullScript:
 
     @staticmethod
     def parse(text: str) -> tuple[NullScript, Kind]:
-        """Read what follows ``null:``; `ConfigurationError` where it has another form."""
+        """Parse the text after ``null:``; `ConfigurationError` where it has another form."""
         times, *words = text.split(",")
         kind: Kind = "detection"
         spin = False
@@ -82,10 +79,8 @@ class NullOrigin:
         """The outputs, whatever the size."""
         return tuple(np.zeros(shape, np.float32) for shape in _OUTPUTS[self._kind])
 
-    def torch_module(self) -> torch.nn.Module:
-        """There is none."""
+    def torch_module(self) -> NoReturn:
+        """Raise `BackendUnavailableError`: there is neither a module nor an ONNX model."""
         raise BackendUnavailableError("a null: model runs on the null back end only (full@null)")
 
-    def onnx_model(self) -> bytes:
-        """There is none."""
-        raise BackendUnavailableError("a null: model runs on the null back end only (full@null)")
+    onnx_model = torch_module

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.models.heads.labels import names_of_mapping
 from jetson_dnn_rt.models.model import Opened, SourceOptions, make_probe_input
-from jetson_dnn_rt.models.sources.files import hash_bytes, import_onnx, read_model_file
+from jetson_dnn_rt.models.sources.files import hash_bytes, import_package, read_model_file
 from jetson_dnn_rt.models.sources.torch import run_module, run_onnx
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def open_source(name: str, options: SourceOptions) -> Opened:
 
 
 class OnnxOrigin:
-    """A network in a single ONNX file; `input_size` counts where the file leaves it open.
+    """A network in a single ONNX file; `input_size` applies where the file leaves it open.
 
     `ModelError` where the file is missing, empty, damaged, split in several files, or its input is
     not one float32 image ``[1, 3, H, W]``.
@@ -41,10 +41,9 @@ class OnnxOrigin:
         self._path = path
         data = read_model_file(path)
         model = _parse(path, data)
-        value, height, width = _check_input(path, model, input_size)
-        self.input_size = (height, width)
+        value, self.input_size = _check_input(path, model, input_size)
         # Open dimensions are fixed once, here, so that every back end sees the same shapes.
-        is_open = _fix_input(model, value, (1, 3, height, width))
+        is_open = _fix_input(model, value, (1, 3, *self.input_size))
         self._data = model.SerializeToString() if is_open else data
         self.names = _read_names(model)
 
@@ -54,7 +53,7 @@ class OnnxOrigin:
 
     def torch_module(self) -> torch.nn.Module:
         """The graph as torch operators, by onnx2torch."""
-        from jetson_dnn_rt.models.graph.from_onnx import convert_to_torch
+        from jetson_dnn_rt.models.sources.from_onnx import convert_to_torch
 
         return convert_to_torch(self._data, str(self._path))
 
@@ -67,7 +66,7 @@ class OnnxOrigin:
 
 
 def _parse(path: Path, data: bytes) -> onnx.ModelProto:
-    onnx = import_onnx("an ONNX file")
+    onnx = import_package("onnx", "an ONNX file")
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
     try:
@@ -111,7 +110,7 @@ def _find_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
 
 def _check_input(
     path: Path, model: onnx.ModelProto, input_size: tuple[int, int] | None
-) -> tuple[onnx.ValueInfoProto, int, int]:
+) -> tuple[onnx.ValueInfoProto, tuple[int, int]]:
     import onnx
 
     weights = {tensor.name for tensor in model.graph.initializer}
@@ -128,11 +127,10 @@ def _check_input(
     size = input_size or (shape[2], shape[3])
     if 0 in size:
         raise ModelError(f"{path} leaves its input size open: give input_size")
-    if any(fixed not in (0, wanted) for fixed, wanted in zip(shape[2:], size, strict=True)):
-        raise ModelError(
-            f"{path} takes {shape[2]}x{shape[3]}, input_size says {size[0]}x{size[1]}"
-        )
-    return inputs[0], size[0], size[1]
+    if shape[2] not in (0, size[0]) or shape[3] not in (0, size[1]):
+        said = f"input_size says {size[0]}x{size[1]}"
+        raise ModelError(f"{path} takes {shape[2]}x{shape[3]}, {said}")
+    return inputs[0], size
 
 
 def _fix_input(model: onnx.ModelProto, value: onnx.ValueInfoProto, shape: tuple[int, ...]) -> bool:
@@ -142,7 +140,7 @@ def _fix_input(model: onnx.ModelProto, value: onnx.ValueInfoProto, shape: tuple[
         return False
     for dimension, size in zip(dimensions, shape, strict=True):
         dimension.dim_value = size
-    # What the file says of the shapes behind the input may contradict the fixed sizes.
+    # Shapes that the file records after the input may contradict the fixed sizes.
     del model.graph.value_info[:]
     for output in model.graph.output:
         for dimension in output.type.tensor_type.shape.dim:
@@ -158,11 +156,6 @@ def _read_names(model: onnx.ModelProto) -> tuple[str, ...] | None:
         return None
     try:
         names = ast.literal_eval(text)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return None
-    if not isinstance(names, dict):
-        return None
-    try:
-        return names_of_mapping(names)
-    except ModelError:
+        return names_of_mapping(names) if isinstance(names, dict) else None
+    except (ValueError, SyntaxError, MemoryError, RecursionError, ModelError):
         return None

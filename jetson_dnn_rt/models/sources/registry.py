@@ -48,7 +48,7 @@ def load_model(
     preprocessing: Mapping[str, Any] | None = None,
     trust: bool = False,
 ) -> Model:
-    """Load a model, run it once on a grey picture, and find out what its outputs are.
+    """Load a model, run it once on a grey picture, and recognise its head.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def load_model(
     preprocessing : mapping, optional
         Fields of `Preprocessing` that differ from what the source suggests.
     trust : bool
-        Read what is code (``exported:``) from files too that other users may change
+        Read code (``exported:``) even from files that other users may change
         (`jetson_dnn_rt.safety.trust`).
 
     Raises

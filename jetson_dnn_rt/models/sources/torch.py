@@ -1,4 +1,4 @@
-"""Networks that come as torch modules, and their way to ONNX."""
+"""Networks that come as torch modules, and their export to ONNX."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def export_onnx(
 ) -> bytes:
     """Serialize a module as ONNX, and compare with torch where ONNX Runtime is installed.
 
-    The TorchScript exporter is taken where torch still has it: it needs no other package, and
+    The TorchScript exporter is used where torch still has it: it needs no other package, and
     writes the same opset on torch 2.1 and later. The newer one needs onnxscript.
 
     Raises
@@ -118,16 +118,15 @@ def export_onnx(
     values = tuple(torch.full(shape, PROBE_VALUE) for shape in input_shapes)
     names = ["image"] if len(values) == 1 else [f"input_{i}" for i in range(len(values))]
     keywords: dict[str, Any] = {"input_names": names}
-    if _has_old_exporter():
-        keywords["opset_version"] = _OPSET
-        if "dynamo" in inspect.signature(torch.onnx.export).parameters:
-            keywords["dynamo"] = False
+    export: Any = torch.onnx.export
+    known = inspect.signature(export).parameters
+    if "training" in known:
+        keywords |= {"opset_version": _OPSET, **({"dynamo": False} if "dynamo" in known else {})}
     elif importlib.util.find_spec("onnxscript") is None:
         raise BackendUnavailableError(
             f"{name} must be exported to ONNX for this back end, which this torch does with "
             "onnxscript: pip install onnxscript"
         )
-    export: Any = torch.onnx.export
     buffer = io.BytesIO()
     try:
         # The exporter warns of every Python branch it traces through; the results are compared.
@@ -144,12 +143,6 @@ def export_onnx(
     if importlib.util.find_spec("onnxruntime") is not None:
         _check_export(data, module, input_shapes, name)
     return data
-
-
-def _has_old_exporter() -> bool:
-    import torch
-
-    return "training" in inspect.signature(torch.onnx.export).parameters
 
 
 def _check_export(

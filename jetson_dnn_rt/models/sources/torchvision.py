@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 from urllib.error import URLError
 from urllib.parse import urlparse
 
-from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError, ModelError
+from jetson_dnn_rt.errors import ConfigurationError, ModelError
 from jetson_dnn_rt.models.heads.base import Kind
 from jetson_dnn_rt.models.heads.labels import COCO_91, VOC_21, imagenet
 from jetson_dnn_rt.models.input.preprocessing import Preprocessing, ResizeMode
 from jetson_dnn_rt.models.model import Opened, SourceOptions
-from jetson_dnn_rt.models.sources.files import hash_state, load_weights
+from jetson_dnn_rt.models.sources.files import hash_state, import_package, load_weights
 from jetson_dnn_rt.models.sources.torch import TorchOrigin
 
 if TYPE_CHECKING:
@@ -48,13 +48,7 @@ def open_source(name: str, options: SourceOptions) -> Opened:
 
 def find_kind(name: str) -> Kind:
     """The task of an architecture."""
-    try:
-        import torchvision
-    except ImportError as error:
-        raise BackendUnavailableError(
-            f"torchvision:{name} needs torchvision ({error}): pip install torchvision"
-        ) from error
-    models = torchvision.models
+    models = import_package("torchvision", f"torchvision:{name}").models
     kinds: dict[Kind, list[str]] = {
         "detection": models.list_models(module=models.detection),
         "segmentation": models.list_models(module=models.segmentation),
@@ -88,7 +82,7 @@ def _build(name: str, kind: Kind, options: SourceOptions) -> torch.nn.Module:
 
 
 def _check_cache(url: str) -> None:
-    """Fetch the weights into torchvision's cache where they are not, and check the file.
+    """Fetch the weights into torchvision's cache if they are missing, and check the file.
 
     torchvision reads its cache with a full unpickler; so the file is first read once with
     the restricted one.
@@ -126,11 +120,9 @@ def _fill(module: torch.nn.Module, state: dict[str, torch.Tensor], path: str) ->
             f"weights {path} are of another network: {str(error).splitlines()[1].strip()}; "
             "where only the number of classes differs, give labels as a list of their names"
         ) from error
-    wrong = [key for key in (*missing, *unexpected) if matters(key)]
-    if wrong:
-        raise ModelError(
-            f"weights {path} are of another network: {len(wrong)} names differ, first {wrong[0]!r}"
-        )
+    if wrong := [key for key in (*missing, *unexpected) if matters(key)]:
+        text = f"{len(wrong)} names differ, first {wrong[0]!r}"
+        raise ModelError(f"weights {path} are of another network: {text}")
 
 
 def _find_labels(name: str, kind: Kind, options: SourceOptions) -> tuple[str, ...] | None:

@@ -1,7 +1,7 @@
 """torchvision's networks as modules of one image tensor that return tensors.
 
-All but the two-stage detectors can be traced by torch.fx: what depends on the size of the input
-alone is computed once, here, and what depends on values is in a leaf.
+All but the two-stage detectors can be traced by torch.fx: parts that depend on the size of the
+input alone are computed once, here, and those that depend on values are in a leaf.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _HEAD_OUTPUTS = ("bbox_regression", "cls_logits", "bbox_ctrness")
 class OneStageModule(torch.nn.Module):
     """SSD, RetinaNet or FCOS: ``[1, 3, H, W]``, normalised, to boxes, labels and scores.
 
-    The same bits as torchvision's own module, whose parts are taken over and which computes its
+    The same bits as torchvision's own module, whose parts are reused and which computes its
     anchors in every frame. `size` is the height and width of the input in pixels.
     """
 
@@ -53,7 +53,7 @@ class OneStageModule(torch.nn.Module):
 
 
 class _Suppression(torch.nn.Module):
-    """A detector's way from its head's outputs to a list of boxes: one step for the tracer.
+    """Post-processing of a detector's head outputs to a list of boxes: one step for the tracer.
 
     `detector` (SSD, RetinaNet or FCOS) gives its thresholds. `anchors` are xyxy in pixels of the
     input, float32 [N, 4]; `levels` counts them by level where the best are taken by level.
@@ -94,9 +94,7 @@ class _Suppression(torch.nn.Module):
         }
         anchors: list[Any] = [self.anchors]
         if self._levels is not None:
-            named = {
-                name: list(torch.split(all_, self._levels, 1)) for name, all_ in named.items()
-            }
+            named = {key: list(torch.split(all_, self._levels, 1)) for key, all_ in named.items()}
             anchors = [list(torch.split(self.anchors, self._levels))]
         found: Detection = self._rules[0].postprocess_detections(named, anchors, [self._size])[0]
         return found["boxes"], found["labels"], found["scores"]
@@ -113,7 +111,7 @@ def _find_feature_shapes(backbone: torch.nn.Module, size: tuple[int, int]) -> li
 
 
 class _AsIs(torch.nn.Module):
-    """In place of a detector's resize and normalisation, which have been done."""
+    """Replaces a detector's resize and normalisation, which have been done."""
 
     def forward(self, images: list[torch.Tensor], targets: Any = None) -> tuple[ImageList, Any]:
         batch = torch.stack(images)
@@ -128,14 +126,14 @@ class _AsIs(torch.nn.Module):
 class TwoStageModule(torch.nn.Module):
     """An R-CNN: ``[1, 3, H, W]``, normalised, to boxes [N, 4], labels [N] and scores [N].
 
-    How often its second stage runs depends on what the first found: this cannot be traced.
+    How often its second stage runs depends on the results of the first: this cannot be traced.
     """
 
     def __init__(self, network: torch.nn.Module) -> None:
         super().__init__()
         network.transform = _AsIs()
         heads = getattr(network, "roi_heads", None)
-        for part in ("mask", "keypoint"):  # they cost time, and no topic takes what they find
+        for part in ("mask", "keypoint"):  # they cost time, and no topic publishes their results
             if hasattr(heads, f"{part}_roi_pool"):
                 setattr(heads, f"{part}_roi_pool", None)
         self.network = network
@@ -149,7 +147,7 @@ class TwoStageModule(torch.nn.Module):
 class SegmentationModule(torch.nn.Module):
     """``[1, 3, H, W]``, normalised, to logits [1, C, H, W]; without the auxiliary output.
 
-    torchvision's parts are taken over. `size` is the height and width of the input in pixels.
+    torchvision's parts are reused. `size` is the height and width of the input in pixels.
     """
 
     def __init__(self, network: torch.nn.Module, size: tuple[int, int]) -> None:
@@ -160,7 +158,7 @@ class SegmentationModule(torch.nn.Module):
         self._size = size
 
     def forward(self, image: torch.Tensor) -> torch.Tensor:
-        """Return the logits, brought to the size of the input."""
+        """Return the logits, resized to the input."""
         features = self.backbone(image)
         logits = self.classifier(features if self._takes_all else features["out"])
         return torch.nn.functional.interpolate(

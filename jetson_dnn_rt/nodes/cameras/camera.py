@@ -16,13 +16,12 @@ from jetson_dnn_rt.config.nodes import CameraConfig, CameraProcessConfig
 from jetson_dnn_rt.frames import Allocate, Frame
 from jetson_dnn_rt.nodes.cameras.camera_info import make_camera_info
 from jetson_dnn_rt.nodes.process.lifecycle import ManagedNode
-from jetson_dnn_rt.nodes.process.parameters import ParameterSet
 from jetson_dnn_rt.nodes.process.qos import OVERRIDABLE, make_qos
+from jetson_dnn_rt.nodes.reports.arrivals import Arrivals
 from jetson_dnn_rt.nodes.reports.diagnostics import DiagnosticsPublisher, camera_status
 from jetson_dnn_rt.nodes.tasks.conversion import ImageWriter, fill_header
 from jetson_dnn_rt.nodes.tasks.image_input import Fanout
 from jetson_dnn_rt.nodes.tasks.mailbox import Mailbox
-from jetson_dnn_rt.nodes.tasks.streams import Arrivals
 from jetson_dnn_rt.runtime.realtime import Realtime
 
 PUBLISH_SLOTS = 4
@@ -30,21 +29,21 @@ PUBLISH_SLOTS = 4
 
 
 class FrameSink(Protocol):
-    """What a camera needs of the process that runs its tasks."""
+    """Interface of the process that runs a camera's tasks."""
 
     @property
     def realtime(self) -> Realtime | None:
         """The real-time set-up, None before the executor runs."""
 
     def submit(self, tasks: Sequence[str], frame: Frame, capture_ns: int) -> None:
-        """Release a frame in tasks."""
+        """Release a frame to tasks."""
 
 
 class CameraNode(ManagedNode):
     """Publishes ``image_raw``, ``image_raw/compressed`` and ``camera_info``.
 
     In a composed process the tasks get the frames by a direct call on the camera's thread; topics
-    are published on another thread, and only while somebody subscribes. Without `bridge` the
+    are published on another thread, and only while they have subscribers. Without `bridge` the
     camera is alone in its process. `on_ended` is called on the camera's thread at the end of the
     stream.
     """
@@ -58,23 +57,17 @@ class CameraNode(ManagedNode):
         **options: Any,
     ) -> None:
         super().__init__(name, **options)
-        self._declared = ParameterSet(
-            self, CameraConfig, is_fixed=lambda: not self.is_unconfigured
-        )
+        self._declared = self.declare(CameraConfig)
         if bridge is None:
-            process = ParameterSet(
-                self, CameraProcessConfig, is_fixed=lambda: not self.is_unconfigured
-            )
-            self._own_realtime = Realtime(process.value)
+            self._own_realtime = Realtime(self.declare(CameraProcessConfig).value)
             self._own_realtime.apply_to_process()
         self._bridge = bridge
         self._on_ended = on_ended
         self.fanout = Fanout(lambda *frame: bridge().submit(*frame) if bridge else None)
         self.ended = threading.Event()
-        self._camera: Camera | None = None
+        self.camera: Camera | None = None  # while configured
         self._device_tasks: set[str] = set()
         self._arrivals = Arrivals()
-        self._topics: list[Any] = []
         self._mailbox: Mailbox[Frame] | None = None
         self._diagnostics = DiagnosticsPublisher(
             self, {"camera_status": self._make_status}, process=bridge is None
@@ -86,38 +79,33 @@ class CameraNode(ManagedNode):
         return self._declared.value
 
     @property
-    def camera(self) -> Camera | None:
-        """The running camera; None while unconfigured."""
-        return self._camera
-
-    @property
     def size(self) -> tuple[int, int] | None:
         """Height and width of the frames; None while unconfigured."""
-        return None if self._camera is None else self._camera.size
+        return None if self.camera is None else self.camera.size
 
     @property
     def rate_hz(self) -> float:
         """Rate at which frames are due; 0 = unknown."""
-        return 0.0 if self._camera is None else self._camera.rate_hz
+        return 0.0 if self.camera is None else self.camera.rate_hz
 
     @property
     def frames(self) -> int:
         """Frames delivered since it was configured."""
-        return 0 if self._camera is None else self._camera.state.frames
+        return 0 if self.camera is None else self.camera.state.frames
 
     def use_memory(self, task: str, allocate: Allocate) -> None:
-        """Put the next frames into other memory, which the device of a task reads."""
-        assert self._camera is not None, "the camera is not configured"
+        """Put the next frames into memory that the device of a task can read."""
+        assert self.camera is not None, "the camera is not configured"
         self._device_tasks.add(task)
         # For each task one frame runs and one waits; one more is read and one is next.
-        self._camera.use_memory(allocate, 2 * len(self._device_tasks) + 2)
+        self.camera.use_memory(allocate, 2 * len(self._device_tasks) + 2)
 
     # -- lifecycle -----------------------------------------------------------------------------
 
     def configure(self) -> None:
         """Open the source and create the publishers."""
         values = self.parameters
-        self._camera = Camera(
+        self.camera = Camera(
             self._open,
             self._deliver,
             rate_hz=values.rate,
@@ -128,45 +116,46 @@ class CameraNode(ManagedNode):
             on_end=self._end_stream,
             name=f"camera {self.get_name()}",
         )
-        height, width = self._camera.size
+        height, width = self.camera.size
         self._info = make_camera_info(values.camera_info_url, height, width)
         qos = make_qos(values.output_qos, values.output_qos_depth, values.output_qos_deadline_ms)
         image_topic = self.resolve_topic_name("image_raw")
         self._writer = ImageWriter(ENCODING)
-        self._image_publisher = self._advertise(Image, "image_raw", qos)
-        self._compressed_publisher = self._advertise(
-            CompressedImage, f"{image_topic}/compressed", qos
+        self._images, self._compressed, self._infos = (
+            self.create_publisher(kind, topic, qos, qos_overriding_options=OVERRIDABLE())
+            for kind, topic in (
+                (Image, "image_raw"),
+                (CompressedImage, f"{image_topic}/compressed"),
+                (CameraInfo, "camera_info"),
+            )
         )
-        self._info_publisher = self._advertise(CameraInfo, "camera_info", qos)
         self._mailbox = Mailbox("camera-publish", self._publish, slots=PUBLISH_SLOTS)
         self.get_logger().info(f"{values.source}: {width}x{height} pixels at {self.rate_hz:g} Hz")
 
     def activate(self) -> None:
-        """Start the frames."""
-        assert self._camera is not None
+        """Start delivering frames."""
+        assert self.camera is not None
         self.ended.clear()
-        self._camera.start()
+        self.camera.start()
 
     def deactivate(self) -> None:
-        """Stop the frames."""
-        if self._camera is not None and not self._camera.stop():
+        """Stop delivering frames."""
+        if self.camera is not None and not self.camera.stop():
             self.get_logger().error("the source does not return: its thread is left behind")
 
     def cleanup(self) -> None:
-        """Close the source and destroy the publishers."""
-        if self._camera is None:
+        """Close the source."""
+        if self.camera is None:
             return
-        self._camera.close()
-        self._camera = None
+        self.camera.close()
+        self.camera = None
         self._device_tasks.clear()
         self._close_mailbox()
-        while self._topics:
-            self.destroy_publisher(self._topics.pop())
 
     def end(self) -> None:
         """Stop and close; a source that blocks is left until the process ends."""
-        if self._camera is not None:
-            self._camera.close(timeout_s=0.2)
+        if self.camera is not None:
+            self.camera.close(timeout_s=0.2)
         # Its thread would keep the node and its DDS participant alive.
         self._close_mailbox()
 
@@ -194,7 +183,8 @@ class CameraNode(ManagedNode):
     def _deliver(self, frame: Frame, capture_ns: int) -> None:
         self.fanout.deliver(frame, capture_ns)
         self._arrivals.observe(capture_ns, frame.stamp_ns, capture_ns)
-        if not any(publisher.get_subscription_count() for publisher in self._topics):
+        topics = (self._images, self._compressed, self._infos)
+        if not any(publisher.get_subscription_count() for publisher in topics):
             return
         if self.fanout:
             # The tasks of this process must not wait for publishing.
@@ -204,35 +194,30 @@ class CameraNode(ManagedNode):
             self._publish(frame)
 
     def _end_stream(self) -> None:
-        assert self._camera is not None
-        self.get_logger().info(f"the stream ended after {self._camera.state.frames} frames")
+        assert self.camera is not None
+        self.get_logger().info(f"the stream ended after {self.camera.state.frames} frames")
         self.ended.set()
         self._on_ended()
 
     # -- topics --------------------------------------------------------------------------------
 
-    def _advertise(self, kind: Any, topic: str, qos: Any) -> Any:
-        publisher = self.create_publisher(kind, topic, qos, qos_overriding_options=OVERRIDABLE())
-        self._topics.append(publisher)
-        return publisher
-
     def _publish(self, frame: Frame) -> None:
-        if self._image_publisher.get_subscription_count():
-            self._image_publisher.publish(self._writer.write(frame.image, frame))
-        if self._compressed_publisher.get_subscription_count():
+        if self._images.get_subscription_count():
+            self._images.publish(self._writer.write(frame.image, frame))
+        if self._compressed.get_subscription_count():
             quality = [cv2.IMWRITE_JPEG_QUALITY, self.parameters.jpeg_quality]
             _, data = cv2.imencode(".jpg", frame.image, quality)
             message = CompressedImage(format=f"{ENCODING}; jpeg compressed {ENCODING}")
             fill_header(message.header, frame)
             message.data = data.tobytes()
-            self._compressed_publisher.publish(message)
-        if self._info_publisher.get_subscription_count():
+            self._compressed.publish(message)
+        if self._infos.get_subscription_count():
             fill_header(self._info.header, frame)
-            self._info_publisher.publish(self._info)
+            self._infos.publish(self._info)
 
     def _make_status(self) -> Any:
         values = self.parameters
-        state = None if self._camera is None else self._camera.state
+        state = None if self.camera is None else self.camera.state
         return camera_status(
             self.get_name(),
             self._arrivals.snapshot(time.monotonic_ns()),

@@ -29,7 +29,7 @@ def make_camera_info(url: str, height: int, width: int) -> CameraInfo:
     """Make the message of a camera with frames of `height` x `width` pixels.
 
     `url` is a path or ``file://`` URL of a file as ``camera_calibration`` writes it; empty = not
-    calibrated, which ``k[0] == 0`` tells. Raises `ConfigurationError` when the file cannot be read
+    calibrated, marked by ``k[0] == 0``. Raises `ConfigurationError` when the file cannot be read
     or is for another size.
     """
     from sensor_msgs.msg import CameraInfo

@@ -42,7 +42,7 @@ class ComposedCohort:
 
     @property
     def interference(self) -> tuple[float, ...]:
-        """The slow-down side by side, as far as it was measured when the tasks were loaded."""
+        """Slow-down of tasks side by side, where it was measured when they were loaded."""
         return tuple(self._bridge.session.cohort_slowdown.values()) or ALONE
 
     @property
@@ -59,7 +59,7 @@ class ComposedCohort:
         )
 
     def signature(self) -> object:
-        """Active tasks with variants and deadlines: when it changes, tables are made again."""
+        """Active tasks with variants and deadlines; when it changes, tables are made again."""
         return [
             (name, snapshot.parameters.variants, snapshot.parameters.deadline_ns)
             for name, node in self._tasks().items()
@@ -92,7 +92,7 @@ class ComposedCohort:
         """Do nothing: the executor tells the coordinator what happens."""
 
     def states(self) -> dict[str, str]:
-        """Tasks with stages that stand in the way of policies that switch inside a frame."""
+        """Tasks whose stages keep policies from switching inside a frame."""
         found = {}
         for name, node in self._tasks().items():
             if node.loaded is None or node.snapshot is None:
@@ -106,7 +106,7 @@ class ComposedCohort:
         return found
 
     def close(self) -> None:
-        """Do nothing: the constructor took nothing."""
+        """Do nothing: the constructor acquired nothing."""
 
     def stop(self, coordinator: Coordinator) -> None:
         """Take the coordinator out; each task stays in the variant that last met a deadline."""
@@ -126,7 +126,7 @@ class ComposedCohort:
             snapshot = None if node is None else node.snapshot
             if node is None or snapshot is None or not member.frames_done:
                 continue
-            ran = () if member.misses_in_a_row else node.timing.last_met.split("+")
+            ran = () if member.misses_in_a_row else node.timing.snapshot().last_met.split("+")
             variant = fastest(member.table, member.usable, ran)
             kept[name] = snapshot.parameters.variant, variant
         return kept
@@ -135,8 +135,8 @@ class ComposedCohort:
 class KeptVariants(StaticSelector):
     """Keeps tasks in the variants in which a coordinator left them, until they are set to others.
 
-    `kept` has for each task the variant that it is set to, and the one that it runs as long as
-    that does not change; other tasks run what they are set to.
+    `kept` maps each task to the variant that it is set to and the one that it runs as long as that
+    does not change; other tasks run the variant they are set to.
     """
 
     def __init__(self, kept: Mapping[str, tuple[str, str]]) -> None:

@@ -13,14 +13,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from rclpy.clock import Clock, ClockType
-
 from jetson_dnn_rt.config.nodes import CoordinatorConfig, CoordinatorProcessConfig
 from jetson_dnn_rt.coordinator.basis import Basis, load_basis
 from jetson_dnn_rt.coordinator.clock_thread import ClockThread
 from jetson_dnn_rt.coordinator.cohort import Cohort
 from jetson_dnn_rt.coordinator.coordinator import Coordinator
-from jetson_dnn_rt.coordinator.policy import create_policy
+from jetson_dnn_rt.coordinator.policy import find_policy
 from jetson_dnn_rt.coordinator.tables.tables import TaskTable
 from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError
 from jetson_dnn_rt.nodes.coordinator.composed_cohort import ComposedCohort
@@ -45,13 +43,13 @@ COHORT_TOPICS = ("cohort_size", "clocks", "power_w", "energy_per_met_frame_j", "
 TASK_TOPICS = ("variant", "lag_ms")
 
 REPORT_PERIOD_S = 0.1
-"""Between two messages of a topic, and between two checks of what the tasks have become."""
+"""Between two messages of a topic, and between two checks of the tasks."""
 
 WINDOW_S = 1.0
-"""Energy is averaged over so long: power sensors are too slow for single frames."""
+"""Window over which energy is averaged: power sensors are too slow for single frames."""
 
 RUNNING_PERIODS = 5
-"""A task without a frame for so many of its periods does not run at present."""
+"""A task without a frame for this many of its periods counts as not running."""
 
 NO_TABLES = "static"
 """The policy that needs no tables."""
@@ -105,22 +103,16 @@ class CoordinatorNode(ManagedNode):
         **options: Any,
     ) -> None:
         super().__init__(name, **options)
-        self._declared = ParameterSet(
-            self,
-            CoordinatorConfig,
-            is_fixed=lambda: not self.is_unconfigured,
-            on_change=self._apply,
-        )
+        self._declared = self.declare(CoordinatorConfig, on_change=self._apply)
         self._cohort: ComposedCohort | RemoteCohort
         if bridge is None:
             process = ParameterSet(self, CoordinatorProcessConfig)
             self._cohort = RemoteCohort(self, process.value.tasks)
         else:
             self._cohort = ComposedCohort(bridge, tasks)
-        self._basis: Basis | None = None
+        self._basis: Basis  # while `clocks` are there, like the topics
+        self._topics: DebugTopics
         self.clocks: ClockThread | None = None
-        self._topics: DebugTopics | None = None
-        self._timer: Any = None
         self._signature: object = None
         self._active = False
         self.coordinator: Coordinator | None = None
@@ -148,12 +140,10 @@ class CoordinatorNode(ManagedNode):
         tasks = [name.lstrip("/") for name in self._cohort.tasks]
         names = [*COHORT_TOPICS, *(f"{task}/{name}" for task in tasks for name in TASK_TOPICS)]
         self._topics = DebugTopics(self, names)
-        self._timer = self.create_timer(
-            REPORT_PERIOD_S, self._report, clock=Clock(clock_type=ClockType.STEADY_TIME)
-        )
+        self.create_timer(REPORT_PERIOD_S, self._report)
 
     def activate(self) -> None:
-        """Decide from now on."""
+        """Start deciding."""
         self._active = True
         if self.parameters.enable:
             self._start(self.parameters)
@@ -164,20 +154,13 @@ class CoordinatorNode(ManagedNode):
         self._active = False
 
     def cleanup(self) -> None:
-        """Release clocks, platform and publishers."""
+        """Release clocks and platform."""
         self._stop()
-        if self._timer is not None:
-            self.destroy_timer(self._timer)
-            self._timer = None
-        if self._topics is not None:
-            self._topics.close()
-            self._topics = None
         clocks, self.clocks = self.clocks, None
         if clocks is not None and not clocks.stop():
             self.get_logger().error(
                 "the platform hangs: its clocks are restored when this process ends"
             )
-        self._basis = None
 
     def end(self) -> None:
         """Restore the clocks at once."""
@@ -217,9 +200,8 @@ class CoordinatorNode(ManagedNode):
 
     def _start(self, values: CoordinatorConfig) -> None:
         basis, clocks = self._basis, self.clocks
-        assert basis is not None
         assert clocks is not None
-        # First: what fails for these tasks is retried with others, not ten times a second.
+        # Set first: after a failure, it is retried when the tasks change, not ten times a second.
         self._signature = self._cohort.signature()
         found = self._cohort.make_tables(basis.tables)
         self._uncoordinated = {task: why for task, why in found.items() if isinstance(why, str)}
@@ -236,7 +218,7 @@ class CoordinatorNode(ManagedNode):
             tables,
             policy,
             workers=self._cohort.workers,
-            interference=self._find_interference(basis),
+            interference=self._interference,
             clocks=clocks.position,
             request_clocks=clocks.request if basis.platform.writable else None,
         )
@@ -253,31 +235,30 @@ class CoordinatorNode(ManagedNode):
             self._cohort.stop(coordinator)
 
     def _create_policy(self, values: CoordinatorConfig, tables: list[TaskTable]) -> Any:
-        basis = self._basis
-        assert basis is not None
         try:
-            return create_policy(
-                values.policy,
-                basis.clock_table,
+            return find_policy(values.policy)(
+                self._basis.clock_table,
                 tables,
                 values,
                 workers=self._cohort.workers,
-                interference=self._find_interference(basis),
+                interference=self._interference,
             )
         except (ValueError, ArithmeticError) as error:
             raise ConfigurationError(f"policy {values.policy}: {error}") from error
 
-    def _find_interference(self, basis: Basis) -> tuple[float, ...]:
+    @property
+    def _interference(self) -> tuple[float, ...]:
         """The figures of the files, else those measured when the tasks were loaded."""
-        return basis.interference if len(basis.interference) > 1 else self._cohort.interference
+        in_files = self._basis.interference
+        return in_files if len(in_files) > 1 else self._cohort.interference
 
     # -- reports -------------------------------------------------------------------------------
 
     def _report(self) -> None:
         self._cohort.watch()
         self._follow()
-        coordinator, clocks, topics = self.coordinator, self.clocks, self._topics
-        if coordinator is None or clocks is None or topics is None:
+        coordinator, clocks = self.coordinator, self.clocks
+        if coordinator is None or clocks is None:
             return
         power, cohort = clocks.power, coordinator.cohort
         self._rates.observe(coordinator.decisions, power.energy_j, self._cohort.met)
@@ -294,7 +275,7 @@ class CoordinatorNode(ManagedNode):
             values[f"{name}/lag_ms"] = member.lag_ns / 1e6
         for name, value in values.items():
             if not math.isnan(value):
-                topics.publish(name, value)
+                self._topics.publish(name, value)
 
     def _follow(self) -> None:
         """Replace the coordinator when the tasks changed or it failed; follow the real clocks."""
@@ -318,7 +299,7 @@ class CoordinatorNode(ManagedNode):
                     cohort.clocks_target, cohort.clocks_at_ns = clocks.position, 0
 
     def _restart(self) -> None:
-        """Decide about the tasks that there are now, after some came, went or changed."""
+        """Start again with the present tasks, after some were added, removed or changed."""
         self._stop()
         try:
             self._start(self.parameters)
@@ -337,7 +318,7 @@ class CoordinatorNode(ManagedNode):
         }
         if self.coordinator is not None:
             values |= self._describe_decisions(self.coordinator)
-        if self._basis is not None and self.clocks is not None:
+        if self.clocks is not None:
             values |= self._describe_platform(self._basis, self.clocks)
         values |= {f"task.{task}": text for task, text in self._cohort.states().items()}
         values |= {f"not_coordinated.{task}": why for task, why in self._uncoordinated.items()}
@@ -360,12 +341,11 @@ class CoordinatorNode(ManagedNode):
             return WARN, f"{policy} has no task to decide about"
         if coordinator.policy.adjusts_variants and self._uncoordinated:
             return WARN, f"{policy} does not decide about {', '.join(self._uncoordinated)}"
-        basis = self._basis
-        assert basis is not None
         if coordinator.policy.adjusts_clocks:
-            if self.parameters.allow_clock_writes and not basis.platform.writable:
-                return WARN, f"{policy} cannot change the clocks: {basis.platform.reason}"
-            if len(basis.clock_table) == 1:
+            platform = self._basis.platform
+            if self.parameters.allow_clock_writes and not platform.writable:
+                return WARN, f"{policy} cannot change the clocks: {platform.reason}"
+            if len(self._basis.clock_table) == 1:
                 return OK, f"{policy} decides; the clocks stay as they are"
         return OK, f"{policy} decides"
 

@@ -42,13 +42,14 @@ if TYPE_CHECKING:
     from rclpy.node import Node
 
 ANSWER_LIMIT_NS = 1_000_000_000
-"""A request without an answer for so long is given up: the task's process is gone or busy."""
+"""A request without an answer for this long is given up: the task's process is gone or busy."""
 
 RETRY_NS = 5_000_000_000
-"""A variant that a task refused (perhaps it is still being built) is not requested that long."""
+"""A variant that a task refused (perhaps it is still being built) is not requested again for this
+long."""
 
 SILENT_PERIODS = 5
-"""After so many periods without a message a task has no frame under way."""
+"""After this many periods without a message a task has no frame under way."""
 
 EVENTS_DEPTH = 100
 WANTED = ("variant", "variants", "deadline_ms")
@@ -67,11 +68,11 @@ class Requests:
 
     @property
     def pending(self) -> bool:
-        """Whether an answer is still to come."""
+        """Whether an answer is outstanding."""
         return self._pending is not None
 
     def service_is_ready(self) -> bool:
-        """Whether somebody is there to answer."""
+        """Whether the service has a server."""
         return bool(self._client.service_is_ready())
 
     def ask(self, request: Any, on_answer: Callable[[Any, int], None]) -> None:
@@ -87,7 +88,7 @@ class Requests:
         self._pending.add_done_callback(finish)
 
     def give_up(self, now_ns: int) -> bool:
-        """Forget a request that has waited for longer than `ANSWER_LIMIT_NS`; whether it had."""
+        """Forget a request older than `ANSWER_LIMIT_NS`; returns whether there was one."""
         if self._pending is None or now_ns - self._asked_ns <= ANSWER_LIMIT_NS:
             return False
         self._client.remove_pending_request(self._pending)
@@ -126,10 +127,7 @@ class RemoteTask:
         variants = table.variants
         self._state = TaskState(
             TaskConfig(table.task).for_engine(
-                table.stages,
-                variants,
-                period_ns=table.period_ns,
-                deadline_ns=table.deadline_ns,
+                table.stages, variants, period_ns=table.period_ns, deadline_ns=table.deadline_ns
             )
         )
         for variant in variants:
@@ -140,7 +138,7 @@ class RemoteTask:
         self._misses = -1.0
         self._missed = False
         self._heard_ns = 0
-        # What runs, as far as it is known, since when, and what ran before that.
+        # The variant that runs, as far as known, since when, and the one that ran before.
         self._running = ""
         self._since_ns = 0
         self._before = ""
@@ -157,7 +155,7 @@ class RemoteTask:
         self._getter = Requests(node, GetParameters, f"{name}/get_parameters")
 
     def describe(self) -> str:
-        """What is known of the task, for diagnostics."""
+        """Known state of the task, for diagnostics."""
         if not self._heard_ns:
             return "nothing heard yet"
         text = self._running or "its variant is not known"
@@ -227,7 +225,7 @@ class RemoteTask:
         self._before, self._running = self._running, variant
         self._since_ns = time.monotonic_ns()
         if variant in self._table.variants and variant != self._asked:
-            # Not requested by this node: it is what the user wants.
+            # Not requested by this node, so the user has set it.
             self._state.parameters = replace(self._state.parameters, variant=variant)
 
     def watch(self, now_ns: int) -> None:
@@ -256,7 +254,7 @@ class RemoteTask:
             self.request(chosen)
 
     def request(self, variant: str) -> None:
-        """Set the task's variant, unless it runs already or an answer is still to come."""
+        """Set the task's variant, unless it runs already or an answer is outstanding."""
         if variant in self._refused_ns or self._setter.pending:
             return
         if not self._setter.service_is_ready():
@@ -277,8 +275,8 @@ class RemoteTask:
         result = response.results[0]
         variant, reason = self._asked, result.reason[:MAX_TEXT]
         if result.successful:
-            # Events take another way than answers: one that came meanwhile is newer, and may tell
-            # of somebody who has set another variant since.
+            # Events take another path than answers: one that came meanwhile is newer, and may
+            # report a variant that another node has set since.
             if self._since_ns <= asked_ns:
                 self.note_running(variant)
             self.refusals.pop(variant, None)
@@ -332,7 +330,7 @@ class RemoteCohort:
     """Always empty: errors of the coordinator itself are not swallowed here by an engine."""
 
     interference = ALONE
-    """Nobody measured tasks of other processes side by side."""
+    """Tasks of other processes were never measured side by side."""
 
     def __init__(self, node: Node, tasks: Sequence[str]) -> None:
         self._node = node
@@ -350,11 +348,11 @@ class RemoteCohort:
 
     @property
     def met(self) -> int:
-        """Frames met, as far as was heard."""
+        """Frames met, as far as reported."""
         return sum(task.met for task in self._remote.values())
 
     def signature(self) -> object:
-        """Deadlines that differ from the files: when they change, tables are made again."""
+        """Deadlines that differ from the files; when they change, tables are made again."""
         return tuple(sorted(self._deadlines_ns.items()))
 
     def make_tables(self, given: Mapping[str, TaskTable]) -> dict[str, TaskTable | str]:
@@ -414,7 +412,7 @@ class RemoteCohort:
             task.watch(now_ns)
 
     def states(self) -> dict[str, str]:
-        """What is known of each task, for diagnostics."""
+        """Known state of each task, for diagnostics."""
         return {name: task.describe() for name, task in self._remote.items()}
 
     def close(self) -> None:

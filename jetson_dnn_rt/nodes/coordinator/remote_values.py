@@ -3,7 +3,7 @@
 On an open network anybody can publish NaN on a task's topics, answer in its place or send its
 parameter events. A value is used when it has the right type, is finite and in range; otherwise it
 is dropped and counted in `FAULTS`. Parameters of other nodes are checked against the same
-declaration that those nodes use, so that an integer stands for a double here as it does there.
+declaration that those nodes use, so that an integer is accepted for a double here as it is there.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def read_number(place: str, value: object, limits: tuple[float, float]) -> float
     # NaN is in no range.
     if type(value) in (int, float) and low <= value <= high:  # type: ignore[operator]
         return float(value)  # type: ignore[arg-type]
-    FAULTS.note_dropped(place, f"{value!r:.100} is no number in [{low:g}, {high:g}]")
+    FAULTS.note_dropped(place, f"{value!r:.100} is not a number in [{low:g}, {high:g}]")
     return None
 
 

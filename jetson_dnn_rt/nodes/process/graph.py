@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,8 +20,6 @@ from jetson_dnn_rt.tasks import JobRecord, Work
 from jetson_dnn_rt.traces.schema import TracedTask
 
 if TYPE_CHECKING:
-    from rclpy.node import Node
-
     from jetson_dnn_rt.nodes.perception import PerceptionNode
 
 Overrides = Mapping[str, Mapping[str, object]]
@@ -98,9 +96,7 @@ def run_graph(
 
     from jetson_dnn_rt.nodes.perception import PerceptionNode
 
-    stop = stop or threading.Event()
-    wake = threading.Event()
-    given = {name: dict(values) for name, values in overrides.items()}
+    stop, wake = stop or threading.Event(), threading.Event()
     args = ["--ros-args", "--params-file", str(params_file)] if params_file else []
     if params_file is not None and not params_file.is_file():
         raise ConfigurationError(f"parameter file {params_file} is not there")
@@ -109,33 +105,55 @@ def run_graph(
         rclpy.init(args=args, context=context, signal_handler_options=SignalHandlerOptions.NO)
     except Exception as error:
         raise ConfigurationError(f"parameter file {params_file}: {error}") from error
-    node: PerceptionNode | None = None
-    try:
+    info: list[GraphInfo] = []
+
+    def announce() -> None:
+        info.append(_describe(node))
+        if on_ready is not None:
+            on_ready(info[0])
+
+    with contextlib.ExitStack() as ended:
+        ended.callback(context.try_shutdown)
         try:
             node = PerceptionNode(
                 context=context,
                 arguments=args,
-                overrides=given,
+                overrides=overrides,
                 frame_limit=frames,
                 observer=observer,
                 on_camera_ended=wake.set,
             )
         except ParameterException as error:
             raise ConfigurationError(str(error)) from error
-        with _spinning(node, context) as spinner:
-            return _run(node, spinner, seconds, on_ready, stop, wake)
-    finally:
-        if node is not None:
-            node.destroy_node()
-        context.try_shutdown()
+        ended.callback(node.destroy_node)
+        node.on_tasks_ready = announce
+        spinner = ended.enter_context(_spinning(node, context))
+        node.bridge.want_clocks()
+        if not spinner.call(node.autostart):
+            raise ConfigurationError(node.fault)
+        begin_ns = time.monotonic_ns()
+        _wait(
+            node, spinner, None if seconds is None else begin_ns + int(seconds * 1e9), stop, wake
+        )
+        for camera in node.cameras.values():
+            if camera.camera is not None:
+                camera.camera.stop()
+        for task in node.tasks:
+            node.bridge.disconnect(task)
+        executor = node.bridge.session.executor
+        executor.wait_idle(DRAIN_TIMEOUT_S)
+        return GraphReport(
+            info=info[0],
+            cameras={name: _describe_camera(name, one) for name, one in node.cameras.items()},
+            counts={task: executor.snapshot(task) for task in node.tasks},
+            seconds=(time.monotonic_ns() - begin_ns) / 1e9,
+        )
 
 
-@contextmanager
+@contextlib.contextmanager
 def _spinning(node: PerceptionNode, context: Any) -> Iterator[Spinner]:
     spinner = Spinner(context)
-    spinner.executor.add_node(node)
-    for child in node.children:
-        spinner.executor.add_node(child)
+    spinner.add(node)
     spinner.start()
     try:
         yield spinner
@@ -146,31 +164,18 @@ def _spinning(node: PerceptionNode, context: Any) -> Iterator[Spinner]:
         spinner.executor.shutdown()
 
 
-def _run(
+def _wait(
     node: PerceptionNode,
     spinner: Spinner,
-    seconds: float | None,
-    on_ready: Callable[[GraphInfo], None] | None,
+    limit_ns: int | None,
     stop: threading.Event,
     wake: threading.Event,
-) -> GraphReport:
-    info: list[GraphInfo] = []
-
-    def announce() -> None:
-        info.append(_describe(node))
-        if on_ready is not None:
-            on_ready(info[0])
-
-    node.on_tasks_ready = announce
-    node.bridge.want_clocks()
-    if not spinner.call(node.autostart):
-        raise ConfigurationError(node.fault)
-    begin_ns = time.monotonic_ns()
-    limit_ns = None if seconds is None else begin_ns + int(seconds * 1e9)
+) -> None:
+    """Wait for the end of all cameras, for a time or for `stop`."""
     while not stop.is_set():
         if node.cameras and all(camera.ended.is_set() for camera in node.cameras.values()):
             break
-        # Signals set `stop` only, so it is looked at now and then.
+        # Signals only set `stop`, so it is polled.
         left_s = 0.1 if limit_ns is None else min(0.1, (limit_ns - time.monotonic_ns()) * 1e-9)
         if left_s <= 0 or spinner.ended.is_set():
             break
@@ -178,19 +183,6 @@ def _run(
         wake.clear()
     if spinner.error is not None:
         raise RuntimeError(f"the ROS thread ended: {spinner.error!r}") from spinner.error
-    for camera in node.cameras.values():
-        if camera.camera is not None:
-            camera.camera.stop()
-    for task in node.tasks:
-        node.bridge.disconnect(task)
-    executor = node.bridge.session.executor
-    executor.wait_idle(DRAIN_TIMEOUT_S)
-    return GraphReport(
-        info=info[0],
-        cameras={name: _describe_camera(name, camera) for name, camera in node.cameras.items()},
-        counts={task: executor.snapshot(task) for task in node.tasks},
-        seconds=(time.monotonic_ns() - begin_ns) / 1e9,
-    )
 
 
 def _describe(node: PerceptionNode) -> GraphInfo:
@@ -204,11 +196,9 @@ def _describe(node: PerceptionNode) -> GraphInfo:
         for task in [session.tasks[name]]
     }
     cameras = {name: _describe_camera(name, camera) for name, camera in node.cameras.items()}
-    nodes: dict[str, Node] = {node.get_name(): node, **node.cameras, **node.tasks}
-    if node.coordinator is not None:
-        nodes[node.coordinator.get_name()] = node.coordinator
+    nodes = {node.get_name(): node, **node.named_children}
     parameters = {name: read_parameters(one) for name, one in nodes.items()}
-    # As they are, where a trial has decided.
+    # The number in use, which a trial may have decided.
     parameters[node.get_name()]["workers"] = session.split.workers
     return GraphInfo(
         tasks,

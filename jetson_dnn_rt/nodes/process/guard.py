@@ -48,15 +48,6 @@ def guard(
     return guarded
 
 
-def guard_parameters(callback: Callable[..., Any], place: str) -> Callable[..., Any]:
-    """Guard a callback that checks new parameters: they are refused when it raises."""
-
-    def refuse(error: BaseException) -> SetParametersResult:
-        return SetParametersResult(successful=False, reason=describe_error(error))
-
-    return guard(callback, place, refuse)
-
-
 def guard_service(callback: Callable[..., Any], kind: Any, place: str) -> Callable[..., Any]:
     """Guard the callback of a service of type `kind`: the client always gets an answer.
 

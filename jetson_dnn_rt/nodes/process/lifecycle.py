@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rcl_interfaces.msg import SetParametersResult
 from rclpy.clock import Clock, ClockType
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 
+from jetson_dnn_rt.config.declaration import Values
 from jetson_dnn_rt.config.process import CommonConfig
 from jetson_dnn_rt.errors import JetsonDnnRtError
-from jetson_dnn_rt.nodes.process.guard import (
-    guard,
-    guard_client,
-    guard_parameters,
-    guard_service,
-)
+from jetson_dnn_rt.nodes.process.guard import guard, guard_client, guard_service
 from jetson_dnn_rt.nodes.process.parameters import ParameterSet, gate_of
 from jetson_dnn_rt.nodes.process.qos import (
     EventPoller,
@@ -24,7 +21,7 @@ from jetson_dnn_rt.nodes.process.qos import (
     UnsupportedEventTypeError,
     make_events,
 )
-from jetson_dnn_rt.safety.faults import FAULTS, safe_text
+from jetson_dnn_rt.safety.faults import FAULTS, describe_error, safe_text
 
 EVENT_PERIOD_S = 0.5
 
@@ -32,7 +29,7 @@ LONGEST_REASON = 2000
 """Characters of the reason why a transition failed, which is repeated in diagnostics."""
 
 SHARED_PARAMETERS = ("autostart", "use_sim_time", "start_type_description_service")
-"""What a configuration may set for all nodes, though not every node has it."""
+"""Parameters that a configuration may set for all nodes, though not every node has them."""
 
 SUCCESS = TransitionCallbackReturn.SUCCESS
 FAILURE = TransitionCallbackReturn.FAILURE
@@ -63,9 +60,12 @@ class ManagedNode(LifecycleNode):
         self._locked = ParameterSet(self, CommonConfig).value.lock_configuration
         gate_of(self).locked = self._locked
         self._was_configured = self._inside = False
-        self.create_timer(
-            EVENT_PERIOD_S, self._events.poll, clock=Clock(clock_type=ClockType.STEADY_TIME)
-        )
+        self._permanent: set[Any] = set()  # publishers and timers that `configure` did not make
+        self.create_timer(EVENT_PERIOD_S, self._events.poll)
+
+    def declare(self, kind: type[Values], **options: Any) -> ParameterSet[Values]:
+        """Declare parameters; what is not dynamic is fixed while the node is configured."""
+        return ParameterSet(self, kind, is_fixed=lambda: not self.is_unconfigured, **options)
 
     # -- guarded callbacks and polled events ---------------------------------------------------
 
@@ -85,12 +85,7 @@ class ManagedNode(LifecycleNode):
         )
 
     def create_subscription(
-        self,
-        msg_type: Any,
-        topic: str,
-        callback: Callable[..., Any],
-        *args: Any,
-        **options: Any,
+        self, msg_type: Any, topic: str, callback: Callable[..., Any], *args: Any, **options: Any
     ) -> Any:
         """Create a subscription whose events are polled."""
         callback = guard(callback, f"{self.get_name()}: subscription {topic}")
@@ -115,7 +110,11 @@ class ManagedNode(LifecycleNode):
     def create_timer(
         self, timer_period_sec: float, callback: Callable[[], None], *args: Any, **options: Any
     ) -> Any:
-        """Create a timer that stays silent when it was destroyed with its event already queued."""
+        """Create a timer, by default of the steady clock: simulated time may stand still.
+
+        Once destroyed, it ignores an event that was already queued.
+        """
+        options.setdefault("clock", Clock(clock_type=ClockType.STEADY_TIME))
         name = getattr(callback, "__qualname__", type(callback).__name__)
         callback = guard(callback, f"{self.get_name()}: timer {name}")
 
@@ -153,7 +152,13 @@ class ManagedNode(LifecycleNode):
         """Add a check of new parameters, which are refused when it raises."""
         name = getattr(callback, "__qualname__", type(callback).__name__)
         place = f"{self.get_name()}: parameters, {name}"
-        super().add_on_set_parameters_callback(guard_parameters(callback, place))
+        super().add_on_set_parameters_callback(
+            guard(
+                callback,
+                place,
+                lambda error: SetParametersResult(successful=False, reason=describe_error(error)),
+            )
+        )
 
     def destroy_timer(self, timer: Any) -> bool:
         """Destroy a timer."""
@@ -181,13 +186,16 @@ class ManagedNode(LifecycleNode):
         """Load, build, warm up."""
 
     def activate(self) -> None:
-        """Start to take frames."""
+        """Start accepting frames."""
 
     def deactivate(self) -> None:
-        """Stop taking frames."""
+        """Stop accepting frames."""
 
     def cleanup(self) -> None:
-        """Release what `configure` took; also called when it took only a part."""
+        """Release what `configure` acquired; also called when it failed halfway.
+
+        Afterwards the publishers and timers that it made are destroyed.
+        """
 
     def end(self) -> None:
         """Stop threads within a fraction of a second, as the process ends."""
@@ -207,7 +215,7 @@ class ManagedNode(LifecycleNode):
 
     @property
     def is_unconfigured(self) -> bool:
-        """Whether nothing was loaded yet."""
+        """Whether nothing is loaded."""
         return self.state_name == "unconfigured"
 
     def autostart(self) -> bool:
@@ -219,7 +227,7 @@ class ManagedNode(LifecycleNode):
         )
 
     def trigger_shutdown(self) -> TransitionCallbackReturn:
-        """Shut down, from any state; does nothing when done before (rclpy would raise)."""
+        """Shut down, from any state; does nothing the second time (rclpy would raise)."""
         return SUCCESS if self.state_name == "finalized" else super().trigger_shutdown()
 
     def trigger_configure(self) -> TransitionCallbackReturn:
@@ -251,7 +259,7 @@ class ManagedNode(LifecycleNode):
         return True
 
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Configure; after an error what was taken is released."""
+        """Configure; after an error, release what was acquired."""
         if self._refuses("configure"):
             return FAILURE
         # rclpy silently drops values of the configuration that name no parameter.
@@ -259,12 +267,16 @@ class ManagedNode(LifecycleNode):
             shared = name in SHARED_PARAMETERS or name.startswith("qos_overrides.")
             if not shared and not self.has_parameter(name):
                 self.get_logger().warning(f"there is no parameter {name}: its value is not used")
+        self._permanent = {*self.publishers, *self.timers}
         done = self._attempt("configure", self.configure, self.cleanup)
-        self._was_configured |= done == SUCCESS
+        if done == SUCCESS:
+            self._was_configured = True
+        else:
+            self._destroy_made()
         return done
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Activate; after an error what was started is stopped."""
+        """Activate; after an error, stop what was started."""
         return self._attempt("activate", self.activate, self.deactivate)
 
     def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
@@ -273,11 +285,26 @@ class ManagedNode(LifecycleNode):
 
     def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Clean up."""
-        return FAILURE if self._refuses("clean up") else self._attempt("clean up", self.cleanup)
+        if self._refuses("clean up"):
+            return FAILURE
+        done = self._attempt("clean up", self.cleanup)
+        if done == SUCCESS:
+            self._destroy_made()
+        return done
 
     def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Stop, from any state."""
-        return self._attempt("shut down", self.end)
+        done = self._attempt("shut down", self.end)
+        if self._was_configured:
+            self._destroy_made()
+        return done
+
+    def _destroy_made(self) -> None:
+        """Destroy the publishers and timers that were made since `configure` was called."""
+        for publisher in {*self.publishers} - self._permanent:
+            self.destroy_publisher(publisher)
+        for timer in {*self.timers} - self._permanent:
+            self.destroy_timer(timer)
 
     def _attempt(
         self, what: str, action: Callable[[], None], undo: Callable[[], None] | None = None

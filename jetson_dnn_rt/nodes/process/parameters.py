@@ -59,7 +59,7 @@ class ParameterSet(Generic[Values]):
 
     `declaration` is a frozen dataclass as in `config.declaration`; its ``__post_init__`` raises
     `ConfigurationError` for combinations that cannot be used. `defaults` has this node's defaults
-    by field, and the values of fields that are no parameters. `is_fixed` says whether parameters
+    by field, and the values of fields that are not parameters. `is_fixed` says whether parameters
     that are not dynamic may not change now.
 
     `on_change` is called with the old and the new value, once all parameters of a request have
@@ -81,7 +81,7 @@ class ParameterSet(Generic[Values]):
         self._items = {item.name: item for item in describe(declaration)}
         self._is_fixed, self.on_change = is_fixed, on_change
         declared_fields = {item.field for item in self._items.values()}
-        # Fields that are no parameters get their values from the node.
+        # Fields that are not parameters get their values from the node.
         values = {k: v for k, v in (defaults or {}).items() if k not in declared_fields}
         try:
             for item in self._items.values():
@@ -96,7 +96,7 @@ class ParameterSet(Generic[Values]):
         gate_of(node).sets.append(self)
 
     def check(self, parameters: Sequence[Parameter], locked: bool) -> Values:
-        """The value with those of these parameters that belong to this set; changes nothing.
+        """The value with the given parameters that belong to this set; changes nothing.
 
         With `locked` only dynamic parameters may change. Raises `ConfigurationError` or
         `ValueError` when one of them, or all together, cannot be used.
@@ -123,7 +123,7 @@ class ParameterGate:
     """All parameter sets of a node: a request to set parameters changes all of them or none.
 
     rclpy asks one callback after the other and applies nothing when one refuses, so a callback
-    that has already acted on its part would be left with what ROS never accepted. Here one
+    that has already acted on its part would be left with values that ROS never accepted. Here one
     callback checks everything first, and then applies it. With `locked`, parameters that are not
     dynamic keep the values that the node was started with.
     """
@@ -180,7 +180,7 @@ def gate_of(node: Node) -> ParameterGate:
 
 
 def read_parameters(node: Node) -> dict[str, Any]:
-    """All parameters of a node, with values as JSON has them."""
+    """All parameters of a node, with values as JSON types."""
     values = {}
     for name, parameter in node.get_parameters_by_prefix("").items():
         value = parameter.value

@@ -1,4 +1,4 @@
-"""Quality of service by name, and the events that tell when it does not match."""
+"""Quality of service by name, and the events raised when it does not match."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class EventPoller:
         """Call the callbacks of what has happened since the last poll."""
         for handler in [h for handlers in self._handlers.values() for h in handlers]:
             try:
-                handler._ready_to_take_data = True  # what an executor's wait would have found
+                handler._ready_to_take_data = True  # as an executor's wait would have done
                 info = handler.take_data()
                 if info is not None and info.total_count_change > 0:
                     handler.callback(info)

@@ -5,9 +5,10 @@ any more. Here the handlers only set an event; the node is shut down with a vali
 process ends with exit code 0. The main thread only waits for the signal: a transition that is busy
 inside a library (loading a model) cannot delay the end.
 
-`ENDINGS` lists all that may end a process. Everything else is a fault: it costs the callback or
-frame that it hit, is counted in `safety.faults.FAULTS` and shown in ``/diagnostics``. Callbacks
-are guarded by `jetson_dnn_rt.nodes.process.guard`, threads by `jetson_dnn_rt.safety.faults`.
+The exit codes below list every reason for a process to end. Everything else is a fault: it costs
+the callback or frame in which it occurred, is counted in `safety.faults.FAULTS` and shown in
+``/diagnostics``. Callbacks are guarded by `jetson_dnn_rt.nodes.process.guard`, threads by
+`jetson_dnn_rt.safety.faults`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.runtime.realtime import set_library_defaults
@@ -32,6 +33,7 @@ from jetson_dnn_rt.safety.faults import FAULTS, describe_error, safe_text, start
 if TYPE_CHECKING:
     from rclpy.context import Context
     from rclpy.executors import Executor
+    from rclpy.node import Node
 
     from jetson_dnn_rt.nodes.process.lifecycle import ManagedNode
 
@@ -51,62 +53,46 @@ END_LIMIT_S = 0.9
 """After a signal: the process is gone by then if it can end itself, whatever hangs."""
 
 FLUSH_LIMIT_S = 0.1
-"""Output that nobody reads by then is lost."""
+"""Output that has not been read by then is lost."""
 
 KILL_LIMIT_S = 1.2
 """After a signal: a process that cannot end itself is killed by its watcher then."""
 
 LONGEST_TEXT = 4000
-"""Characters of what is wrong with a configuration."""
+"""Characters of an error in a configuration."""
 
 SPIN_TIMEOUT_S = 0.2
 """A blocking `spin_once` of Kilted's EventsExecutor never returns and burns a core."""
 
 FAILURES_IN_A_ROW, FAILING_S = 100, 5.0
-"""`spin_once` may fail this often and this long with no success between. Every node of the package
-has a timer of half a second: where none runs for so long, nothing does."""
+"""`spin_once` may fail this often and this long without a success in between. Every node of the
+package has a timer of half a second: if none runs for this long, nothing does."""
 
 
-class Ending(NamedTuple):
-    """One way for a process to end, and why it must."""
+# Reasons for a process to end, by its exit code.
 
-    name: str
-    code: int
-    reason: str
+SIGNAL = 0
+"""SIGINT or SIGTERM: an ordinary stop."""
 
+BAD_CONFIGURATION = 2
+"""A parameter cannot be used when the nodes are made: the process ends at once, so that its user
+sees it."""
 
-SIGNAL = Ending("signal", 0, "SIGINT or SIGTERM: somebody wants it to end")
-BAD_CONFIGURATION = Ending(
-    "bad configuration",
-    2,
-    "a parameter cannot be used when the nodes are made: whoever started the process has to "
-    "change it, and sees so at once",
-)
-START_FAILED = Ending(
-    "start failed",
-    1,
-    "the nodes could not be made or spun at all: nothing is left that could report the fault",
-)
-SPIN_FAILED = Ending(
-    "spinning failed",
-    1,
-    "rclpy fails without end, or its context was shut down: no message, timer or service is "
-    "served any more, so whoever supervises the process has to start a new one",
-)
-END_HANGS = Ending(
-    "end hangs",
-    1,
-    "a signal came and the shutdown hangs: faulthandler ends the process, with the stacks of all "
-    "threads on stderr",
-)
-KILLED = Ending(
-    "killed by its watcher",
-    -9,
-    "a signal came and nothing in the process can act on it, because a library keeps the "
-    "interpreter's lock or nobody reads stderr: its watcher writes the stacks of all threads on "
-    "stderr if that is possible, then sends SIGKILL (`jetson_dnn_rt.safety.end_watcher`)",
-)
-ENDINGS = (SIGNAL, BAD_CONFIGURATION, START_FAILED, SPIN_FAILED, END_HANGS, KILLED)
+START_FAILED = 1
+"""The nodes could not be made or spun at all: nothing is left that could report the fault."""
+
+SPIN_FAILED = 1
+"""rclpy fails without end, or its context was shut down: no message, timer or service is served
+any more, so the supervisor of the process has to start a new one."""
+
+END_HANGS = 1
+"""A signal came and the shutdown hangs: faulthandler ends the process, with the stacks of all
+threads on stderr."""
+
+KILLED = -9
+"""A signal came and nothing in the process can act on it, because a library keeps the
+interpreter's lock or stderr is not read: its watcher writes the stacks of all threads on stderr
+if that is possible, then sends SIGKILL (`jetson_dnn_rt.safety.end_watcher`)."""
 
 
 class RosHandler(logging.Handler):
@@ -164,9 +150,7 @@ class Spinner:
     """
 
     def __init__(
-        self,
-        context: Context,
-        on_end: Callable[[BaseException | None], None] = lambda error: None,
+        self, context: Context, on_end: Callable[[BaseException | None], None] = lambda error: None
     ) -> None:
         self._on_end, self.context = on_end, context
         self.executor = make_executor(context)
@@ -176,6 +160,11 @@ class Spinner:
         self._calls: list[Callable[[], None]] = []
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
+
+    def add(self, node: Node) -> None:
+        """Spin a node and its children."""
+        for one in (node, *getattr(node, "children", ())):
+            self.executor.add_node(one)
 
     def start(self) -> None:
         """Start to spin."""
@@ -239,8 +228,8 @@ class Spinner:
                     # elsewhere.
                     if not self.context.ok():
                         raise
-                    # A message was queued when its subscription was destroyed: no fault. rclpy's
-                    # other executors ignore that, Kilted's EventsExecutor raises.
+                    # A message was queued when its subscription was destroyed: not a fault.
+                    # rclpy's other executors ignore that, Kilted's EventsExecutor raises.
                     if not isinstance(error, InvalidHandle):
                         FAULTS.note("spinning", error)
                     now_s = time.monotonic()
@@ -294,7 +283,7 @@ def stop_on_signals(stop: threading.Event) -> Iterator[socket.socket]:
 def run_node(make_node: MakeNode, args: Sequence[str]) -> int:
     """Run one lifecycle node until a signal comes; the body of every executable.
 
-    Never returns: the process exits with the code of one of `ENDINGS`. `make_node` makes the node,
+    Never returns: the process exits with one of the codes above. `make_node` makes the node,
     which has a parameter ``autostart``, from the context and `args`, the command line without the
     program's name.
     """
@@ -319,7 +308,7 @@ def run_node(make_node: MakeNode, args: Sequence[str]) -> int:
 
 
 def _flush() -> None:
-    """Write out what was printed; blocks while nobody reads it."""
+    """Flush the output; blocks while it is not read."""
     sys.stdout.flush()
     sys.stderr.flush()
 
@@ -335,7 +324,7 @@ class _Process:
         self._spinner: Spinner | None = None
         self._node: ManagedNode | None = None
         self._context: Context | None = None
-        self.code = SIGNAL.code
+        self.code = SIGNAL
 
     def start(self) -> None:
         """Make the node, spin it, and start it with ``autostart``; sets `stop` on a failure."""
@@ -381,8 +370,7 @@ class _Process:
         except ParameterException as error:
             raise ConfigurationError(str(error)) from error
         spinner = Spinner(context, self._on_spin_end)
-        for one in (node, *getattr(node, "children", ())):
-            spinner.executor.add_node(one)
+        spinner.add(node)
         self._context, self._node, self._spinner = context, node, spinner
         spinner.start()
         if node.get_parameter("autostart").value:
@@ -390,11 +378,11 @@ class _Process:
                 spinner.call(node.autostart)
 
     def _on_spin_end(self, error: BaseException | None) -> None:
-        # Shutting the context down makes a spinning thread raise, which is no fault.
+        # Shutting the context down makes a spinning thread raise, which is not a fault.
         if error is not None and not self._stop.is_set():
             self._fail(SPIN_FAILED, f"the ROS thread ended: {describe_error(error)}")
 
-    def _fail(self, ending: Ending, text: str) -> None:
-        self.code = ending.code
+    def _fail(self, code: int, text: str) -> None:
+        self.code = code
         print(text, file=sys.stderr)
         self._stop.set()

@@ -9,17 +9,16 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
-from rclpy.clock import Clock, ClockType
 
-from jetson_dnn_rt.nodes.tasks.streams import STALE_PERIODS, ArrivalSnapshot
+from jetson_dnn_rt.nodes.reports.arrivals import STALE_PERIODS, ArrivalSnapshot
+from jetson_dnn_rt.nodes.reports.task_timing import TimingSnapshot
 from jetson_dnn_rt.safety.faults import FAULTS, describe_error
 
 if TYPE_CHECKING:
-    from rclpy.node import Node
+    from jetson_dnn_rt.nodes.process.lifecycle import ManagedNode
 
 PERIOD_S = 1.0
 PROCESS_STATUS = "process_status"
@@ -31,7 +30,7 @@ OK, WARN, ERROR, STALE = (
 )
 
 RECENT_FAULT_NS = 60_000_000_000
-"""For so long a fault is a warning; later it is only counted."""
+"""A fault is a warning for this long; later it is only counted."""
 
 TEXT_LIMIT = 200
 """Characters of a fault's last text that are shown."""
@@ -50,7 +49,7 @@ class DiagnosticsPublisher:
 
     def __init__(
         self,
-        node: Node,
+        node: ManagedNode,
         statuses: Mapping[str, Callable[[], DiagnosticStatus]],
         *,
         process: bool = False,
@@ -60,10 +59,7 @@ class DiagnosticsPublisher:
             # Last, so that it counts the faults of the others in this round.
             self._statuses[PROCESS_STATUS] = lambda: process_status(node.get_name())
         self._publisher = node.create_publisher(DiagnosticArray, "/diagnostics", 10)
-        # Steady: with simulated time a paused bag would silence the diagnostics.
-        self._timer = node.create_timer(
-            PERIOD_S, self.publish, clock=Clock(clock_type=ClockType.STEADY_TIME)
-        )
+        node.create_timer(PERIOD_S, self.publish)
 
     def publish(self) -> None:
         """Publish now."""
@@ -136,8 +132,8 @@ def camera_status(
     """Make the status ``<node>: camera_status`` of a stream of frames.
 
     `expected_hz` is 0 where it is unknown, `tolerance` the share by which the rate may differ,
-    `node_state` the lifecycle state (only an active node should get frames), `error` why nothing
-    comes, as far as the source reports it.
+    `node_state` the lifecycle state (only an active node should get frames), `error` the source's
+    reason for the lack of frames, if it reports one.
     """
     values: dict[str, object] = {
         "frame_rate_node": arrivals.rate_node_hz,
@@ -167,49 +163,36 @@ def camera_status(
     return make_status(f"{node}: camera_status", level, message, values)
 
 
-@dataclass(frozen=True)
-class ProcessingLimits:
-    """When processing is too slow; 0 = never.
-
-    Above `allowed_ms` a frame is a warning; every frame above it for longer than
-    `consecutive_delay_ms` is an error.
-    """
-
-    allowed_ms: float
-    consecutive_delay_ms: float
-
-
 def processing_status(
     node: str,
-    limits: ProcessingLimits,
+    timing: TimingSnapshot,
     *,
+    allowed_ms: float,
+    acceptable_delay_ms: float,
     node_state: str,
     fault: str,
-    processing_ms: float,
-    inference_ms: float,
-    output_latency_ms: float,
-    consecutive_delay_ms: float,
 ) -> DiagnosticStatus:
     """Make the status ``<node>: processing_time_status``, with Autoware's keys.
 
-    Times are NaN before the first frame.
+    A frame above `allowed_ms` is a warning; every frame above it for longer than
+    `acceptable_delay_ms` is an error; 0 = never.
     """
-    slow = bool(limits.allowed_ms) and processing_ms > limits.allowed_ms
+    processing_ms, delay_ms = timing.processing_ms, timing.consecutive_delay_ms
+    slow = bool(allowed_ms) and processing_ms > allowed_ms
     values: dict[str, Any] = {
         "processing_time_ms": processing_ms,
         "is_processing_time_ms_in_expected_range": not slow,
-        "consecutive_processing_delay_ms": consecutive_delay_ms,
-        "inference_time_ms": inference_ms,
-        "output_latency_ms": output_latency_ms,
+        "consecutive_processing_delay_ms": delay_ms,
+        "inference_time_ms": timing.inference_ms,
+        "output_latency_ms": timing.output_latency_ms,
     }
     level, message = OK, "OK"
     if fault:
         level, message = ERROR, fault
     elif node_state != "active":
         message = node_state
-    elif limits.consecutive_delay_ms and consecutive_delay_ms > limits.consecutive_delay_ms:
-        level = ERROR
-        message = f"processing has been too slow for {consecutive_delay_ms:.0f} ms"
+    elif acceptable_delay_ms and delay_ms > acceptable_delay_ms:
+        level, message = ERROR, f"processing has been too slow for {delay_ms:.0f} ms"
     elif slow:
         level, message = WARN, f"processing took {processing_ms:.1f} ms"
     elif math.isnan(processing_ms):

@@ -8,15 +8,14 @@ import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from rclpy.clock import Clock, ClockType
 from statistics_msgs.msg import MetricsMessage, StatisticDataPoint, StatisticDataType
 from std_msgs.msg import Float64
 
 from jetson_dnn_rt.nodes.process.qos import RELIABLE
-from jetson_dnn_rt.nodes.tasks.task_timing import TaskTiming, TimingSnapshot
+from jetson_dnn_rt.nodes.reports.task_timing import TaskTiming, TimingSnapshot
 from jetson_dnn_rt.tasks import JobRecord
 
 if TYPE_CHECKING:
@@ -36,13 +35,13 @@ JOB_TOPICS = (
     "deadline_miss_ratio",
     "copied_bytes",
 )
-"""With every frame; the counters with every frame that ends, the others with those that finish."""
+"""Published per frame: the counters with each that ends, the others with each that finishes."""
 
 FIGURES = ("count", "best_ms", "mean_ms", "p50_ms", "p99_ms", "p999_ms", "hwm_ms")
-"""Once a second: execution times of the task, in all its variants."""
+"""Published once a second: execution times of the task, in all its variants."""
 
 DRIFT_TOPIC = "drift"
-"""Once a second: the sum of the drift alarm relative to its limit; 1 and more is an alarm."""
+"""Published once a second: the drift alarm's sum relative to its limit; 1 and more is an alarm."""
 
 VARIANT_FIGURES = ("p50_ms", "p99_ms", "p999_ms", "hwm_ms")
 """The same for each variant, below ``variants/<variant>/``."""
@@ -79,13 +78,12 @@ _STATISTICS = (
 
 
 class DebugTopics:
-    """``~/debug/<name>`` of a node, one Float64 each, published only while somebody subscribes.
+    """``~/debug/<name>`` of a node, one Float64 each, published only while it has subscribers.
 
     A new subscriber gets its first value after a quarter of a second at most.
     """
 
     def __init__(self, node: Node, names: Iterable[str]) -> None:
-        self._node = node
         self._publishers: dict[str, Publisher] = {
             name: node.create_publisher(Float64, f"~/debug/{name}", RELIABLE) for name in names
         }
@@ -109,18 +107,11 @@ class DebugTopics:
             self._message.data = float(value)
             self._publishers[name].publish(self._message)
 
-    def close(self) -> None:
-        """Destroy the publishers."""
-        self._wanted, self._next_count_ns = frozenset(), 1 << 62
-        for publisher in self._publishers.values():
-            self._node.destroy_publisher(publisher)
-        self._publishers = {}
-
 
 class TimingReports:
-    """The timing topics of a task while it is configured; `node` publishes and owns the timer.
+    """The timing topics of a task while it is configured; `node` owns publishers and timer.
 
-    `variants` returns the variants that are ready, which may become more.
+    `variants` returns the variants that are ready, to which others may be added.
     """
 
     def __init__(
@@ -132,12 +123,10 @@ class TimingReports:
         self._figures = DebugTopics(node, (*FIGURES, DRIFT_TOPIC))
         self._variants: dict[str, DebugTopics] = {}
         self._statistics = StatisticsTopic(node)
-        self._timer: Any = node.create_timer(
-            PERIOD_S, self._publish_figures, clock=Clock(clock_type=ClockType.STEADY_TIME)
-        )
+        node.create_timer(PERIOD_S, self._publish_figures)
 
     def observe(self, record: JobRecord, now: TimingSnapshot, finished: bool) -> None:
-        """Publish what concerns a job that ended, on the delivery thread."""
+        """Publish the figures of a job that ended, on the delivery thread."""
         if wanted := self.topics.wanted():
             self._publish_job(record, now, finished, wanted)
         if not finished:
@@ -194,14 +183,6 @@ class TimingReports:
         self._statistics.observe({name: getattr(whole, key) for name, key in GAUGES.items()})
         self._statistics.publish()
 
-    def close(self) -> None:
-        """Destroy the timer and the publishers."""
-        self._node.destroy_timer(self._timer)
-        self._statistics.close()
-        for topics in (self.topics, self._figures, *self._variants.values()):
-            topics.close()
-        self._variants = {}
-
 
 class StatisticsTopic:
     """``/statistics``: one MetricsMessage in ms per metric and window, as rclcpp publishes them.
@@ -217,7 +198,7 @@ class StatisticsTopic:
         self._start = node.get_clock().now().to_msg()
 
     def observe(self, values: Mapping[str, float]) -> None:
-        """Add one value to each metric named; NaN is no value."""
+        """Add one value to each metric named; NaN is left out."""
         with self._lock:
             for metric, value in values.items():
                 if not math.isnan(value):
@@ -240,10 +221,6 @@ class StatisticsTopic:
             )
             self._publisher.publish(message)
         self._start = stop
-
-    def close(self) -> None:
-        """Destroy the publisher."""
-        self._node.destroy_publisher(self._publisher)
 
 
 def _make_windows() -> defaultdict[str, deque[float]]:

@@ -24,15 +24,16 @@ if TYPE_CHECKING:
 
 
 def fill_header(header: Header, frame: Frame) -> None:
-    """Write the frame's stamp and coordinate frame: what came in goes out unchanged."""
+    """Write the frame's stamp and coordinate frame: both are passed on unchanged."""
     header.stamp.sec, header.stamp.nanosec = divmod(frame.stamp_ns, 1_000_000_000)
     header.frame_id = frame.frame_id
 
 
 def unusable_frame(header: Header, sequence: int) -> Frame:
-    """Stand for a message that is no image: it is counted, not looked at."""
+    """A frame in place of a message that is not an image: it is counted, not processed."""
     empty: Image = np.zeros((0, 0), np.uint8)
-    # Part of a name would be another frame; all of it would be kept as long as the record is.
+    # A shortened name would be another coordinate frame; a long one would live as long as the
+    # record.
     frame_id = header.frame_id if len(header.frame_id) <= MAX_FRAME_ID else ""
     return Frame(empty, "", stamp_to_ns(header), sequence, frame_id)
 
@@ -80,7 +81,7 @@ class ImageWriter:
     Parameters
     ----------
     encoding : str
-        Of the images to be written; one whose colours lie together.
+        Of the images to be written; one with interleaved colours.
     """
 
     def __init__(self, encoding: str) -> None:

@@ -1,4 +1,4 @@
-"""Frames for tasks: one stream for all that want it, from a camera or an image topic."""
+"""Frames for tasks: one stream, from a camera or an image topic, shared by its tasks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jetson_dnn_rt.nodes.process.qos import (
     make_qos,
 )
 from jetson_dnn_rt.nodes.tasks.conversion import unusable_frame
-from jetson_dnn_rt.nodes.tasks.streams import StampClock
+from jetson_dnn_rt.nodes.tasks.stamps import StampClock
 from jetson_dnn_rt.safety.faults import FAULTS
 
 if TYPE_CHECKING:
@@ -34,20 +34,20 @@ NOT_RELEASED = "the frame could not be released"
 
 
 class FrameListener(Protocol):
-    """A task as a stream sees it. The methods must return at once."""
+    """Interface of a task to a stream. The methods must return at once."""
 
     def accept(self, frame: Frame, capture_ns: int) -> bool:
         """Whether the task wants this frame; `capture_ns` is on the steady clock."""
 
     def on_bad_frame(self, frame: Frame, capture_ns: int, reason: str) -> None:
-        """Take note of a frame that cannot be used."""
+        """Count a frame that cannot be used."""
 
 
 class Fanout:
     """Listeners of one stream; a frame is released in all of them at one instant.
 
     `submit` takes the names of the tasks, the frame and its capture time. When `remove` has
-    returned, the listener is not in a call and gets no other one. A listener that raises loses
+    returned, the listener is not in a call and gets no more calls. A listener that raises loses
     that frame, as a bad one; the others get it.
     """
 
@@ -70,7 +70,7 @@ class Fanout:
             self._listeners.pop(name, None)
 
     def deliver(self, frame: Frame, capture_ns: int) -> None:
-        """Give a frame to all."""
+        """Deliver a frame to all listeners."""
         with self._lock:
             tasks = []
             for name, listener in self._listeners.items():
@@ -90,7 +90,7 @@ class Fanout:
                     self._reject(name, frame, capture_ns, NOT_RELEASED)
 
     def reject(self, frame: Frame, capture_ns: int, reason: str) -> None:
-        """Tell all of a frame that cannot be used."""
+        """Tell all listeners of a frame that cannot be used."""
         with self._lock:
             for name in self._listeners:
                 self._reject(name, frame, capture_ns, reason)
@@ -104,7 +104,7 @@ class Fanout:
 
 @dataclass(frozen=True)
 class InputKey:
-    """What makes a subscription: tasks that agree in all of it share one."""
+    """Settings of a subscription: tasks with equal ones share it."""
 
     topic: str  # resolved, without the transport's suffix
     transport: str = "raw"
@@ -126,7 +126,7 @@ class ImageInput:
         self.deadline_events = 0
         self.incompatible = ""
         self._node = node
-        self._stamps = StampClock(key.topic, lambda: node.get_clock().now().nanoseconds)
+        self.stamps = StampClock(key.topic, lambda: node.get_clock().now().nanoseconds)
         self._sequence = 0
         self._said: set[str] = set()
         raw = key.transport == "raw"
@@ -142,26 +142,21 @@ class ImageInput:
             qos_overriding_options=OVERRIDABLE(),
         )
 
-    @property
-    def distrusted_stamps(self) -> int:
-        """Frames whose stamp was not believed."""
-        return self._stamps.distrusted
-
     def close(self) -> None:
-        """Drop the subscription."""
+        """Destroy the subscription."""
         self._node.destroy_subscription(self._subscription)
 
     def _on_message(self, message: Image | CompressedImage) -> None:
         arrival_ns = time.monotonic_ns()
         sequence, self._sequence = self._sequence, self._sequence + 1
-        capture_ns = self._stamps.capture_ns(stamp_to_ns(message.header), arrival_ns)
+        capture_ns = self.stamps.capture_ns(stamp_to_ns(message.header), arrival_ns)
         try:
             frame = self._convert(message, sequence)
         except BadImageError as error:
             if error.reason not in self._said:
                 self._said.add(error.reason)
                 self._node.get_logger().error(
-                    f"{self.key.topic}: {error} (said once; later ones are counted as failed)"
+                    f"{self.key.topic}: {error} (logged once; later ones are counted as failed)"
                 )
             self.fanout.reject(unusable_frame(message.header, sequence), capture_ns, error.reason)
             return

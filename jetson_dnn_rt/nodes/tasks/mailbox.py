@@ -1,4 +1,4 @@
-"""A low-priority thread with a short queue: for what must never delay an inference."""
+"""A low-priority thread with a short queue, for work that must never delay an inference."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Item = TypeVar("Item")
 class Mailbox(Generic[Item]):
     """Calls `handle` for the newest items, one at a time, on a thread called `name`.
 
-    An exception is counted and costs that item. While one is handled `slots` are kept; of more the
-    oldest are dropped. `nice` is added to the thread's niceness.
+    An exception is counted and costs that item. While one is handled up to `slots` wait; beyond
+    that the oldest are dropped. `nice` is added to the thread's niceness.
     """
 
     def __init__(
@@ -32,14 +32,14 @@ class Mailbox(Generic[Item]):
         self._thread = start_thread(self._run, name, wanted=lambda: not self._stopping)
 
     def put(self, item: Item) -> None:
-        """Leave an item; returns at once."""
+        """Queue an item; returns at once."""
         with self._condition:
             self.dropped += len(self._items) == self._items.maxlen
             self._items.append(item)
             self._condition.notify()
 
     def close(self, timeout_s: float = 1.0) -> None:
-        """Drop what waits and end the thread."""
+        """Drop the waiting items and stop the thread."""
         with self._condition:
             self._stopping = True
             self._items.clear()
@@ -48,7 +48,7 @@ class Mailbox(Generic[Item]):
 
     def _run(self) -> None:
         with contextlib.suppress(OSError):
-            # A thread inherits the class of the one that makes it, which may be real-time.
+            # A thread inherits the scheduling class of its creator, which may be real-time.
             os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
             if self._nice:
                 os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), self._nice)

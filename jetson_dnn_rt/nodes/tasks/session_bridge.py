@@ -71,7 +71,7 @@ class SessionBridge:
     def stop(self, timeout_s: float = 1.0, *, quickly: bool = False) -> None:
         """Drop all subscriptions and stop the session; stages that still run get `timeout_s`.
 
-        `quickly`: the process ends, leave the trace as it is on disk.
+        With `quickly`, for a process that is ending, the trace stays as it is on disk.
         """
         for key in list(self.inputs):
             self.inputs.pop(key).close()
@@ -107,7 +107,7 @@ class SessionBridge:
     # -- clocks --------------------------------------------------------------------------------
 
     def want_clocks(self) -> None:
-        """Look at the clocks from the next `commit` on, where nobody in this process does."""
+        """Watch the clocks from the next `commit` on, unless a part of this process does."""
         self._watch_wanted = True
 
     def clocks_at(self, time_ns: int) -> str:
@@ -117,7 +117,7 @@ class SessionBridge:
     def _find_log(self) -> ClockLog:
         source = self._find_clocks() or self._clock_watch
         if source is not None:
-            # Kept: its owner may be gone when it is asked for the last jobs.
+            # Kept: the owner may be gone when the clocks of the last jobs are asked for.
             self._clock_log = source.log
         return self._clock_log
 
@@ -129,7 +129,7 @@ class SessionBridge:
     # -- frames --------------------------------------------------------------------------------
 
     def connect(self, task: str, listener: FrameListener, camera: str, key: InputKey) -> None:
-        """Bring frames to a task: from a camera of this process, else from the topic of `key`.
+        """Connect a task to a camera of this process, else to the topic of `key`.
 
         Raises
         ------
@@ -147,25 +147,25 @@ class SessionBridge:
                     "on one topic share one subscription, hence its settings"
                 )
             self.inputs[key] = ImageInput(self._node, key, self.submit)
-            # The calling thread runs the callbacks that bring frames.
+            # The calling thread runs the callbacks that deliver frames.
             self.session.executor.realtime.apply_to_io()
         self.inputs[key].fanout.add(task, listener)
 
     def join(self, task: str, node: Node, topic: str) -> None:
-        """A task became active; `topic` brings its frames where no camera of the process does."""
+        """A task became active; its frames come from `topic` unless a camera delivers them."""
         self._tasks[task], self._topics[task] = node, topic
 
     def leave(self, task: str) -> None:
-        """A task is active no more: bring it no frames; a subscription that nobody uses goes."""
+        """A task is no longer active: stop its frames; an unused subscription is destroyed."""
         self.disconnect(task)
         self._tasks.pop(task, None)
 
     def submit(self, tasks: Sequence[str], frame: Frame, capture_ns: int) -> None:
-        """Release a frame in tasks that are connected to its stream."""
+        """Release a frame to tasks that are connected to its stream."""
         self.session.submit(frame, tasks, capture_ns=capture_ns)
 
     def disconnect(self, task: str) -> None:
-        """Bring no more frames to a task; a subscription that nobody uses goes."""
+        """Stop the frames of a task; an unused subscription is destroyed."""
         for camera in self.cameras.values():
             camera.fanout.remove(task)
         for key, image_input in list(self.inputs.items()):

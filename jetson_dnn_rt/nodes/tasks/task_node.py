@@ -10,35 +10,33 @@ from typing import Any
 from std_srvs.srv import SetBool
 
 from jetson_dnn_rt.config.process import ProcessConfig
-from jetson_dnn_rt.config.task import DEFAULT_FREQUENCY_HZ, TaskConfig, defaults_of
+from jetson_dnn_rt.config.task import TaskConfig, defaults_of
 from jetson_dnn_rt.errors import ConfigurationError, StillRunningError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.nodes.process.lifecycle import ManagedNode
-from jetson_dnn_rt.nodes.process.parameters import ParameterSet
 from jetson_dnn_rt.nodes.process.qos import make_qos
+from jetson_dnn_rt.nodes.reports.arrivals import Arrivals
 from jetson_dnn_rt.nodes.reports.diagnostics import (
     ERROR,
     OK,
     WARN,
     DiagnosticsPublisher,
-    ProcessingLimits,
     camera_status,
     make_status,
     processing_status,
 )
+from jetson_dnn_rt.nodes.reports.task_timing import TaskTiming
 from jetson_dnn_rt.nodes.reports.timing_reports import TimingReports
-from jetson_dnn_rt.nodes.tasks.debug_image import DebugImage, DebugItem
+from jetson_dnn_rt.nodes.tasks.debug_image import DebugImage
 from jetson_dnn_rt.nodes.tasks.image_input import InputKey
-from jetson_dnn_rt.nodes.tasks.result_topics import LabelTopics, ResultTopics, make_result_topics
+from jetson_dnn_rt.nodes.tasks.result_topics import RESULT_TOPICS, LabelTopics
 from jetson_dnn_rt.nodes.tasks.session_bridge import SessionBridge
-from jetson_dnn_rt.nodes.tasks.streams import Arrivals
 from jetson_dnn_rt.nodes.tasks.task_status import (
     describe_counts,
     describe_variants,
     drift_status,
     session_values,
 )
-from jetson_dnn_rt.nodes.tasks.task_timing import TaskTiming
 from jetson_dnn_rt.results import Result
 from jetson_dnn_rt.runtime.drift_watch import DriftWatch, load_time_profiles
 from jetson_dnn_rt.runtime.session import FINISHED, Session
@@ -47,7 +45,7 @@ from jetson_dnn_rt.safety.faults import safe_text
 from jetson_dnn_rt.tasks import JobRecord, Work
 
 PUBLISHED_NS = "published_ns"
-"""Key in a work's scratch: when its result had been handed to ROS, on the steady clock."""
+"""Key in `Work.scratch`: when its result was handed to ROS, on the steady clock."""
 
 
 class TaskNode(ManagedNode):
@@ -60,9 +58,12 @@ class TaskNode(ManagedNode):
     job that ends, on the delivery thread.
     """
 
+    kind = ""
+    """Whose defaults it has, and its own name by default."""
+
     def __init__(
         self,
-        name: str,
+        name: str = "",
         *,
         task: str = "",
         bridge: SessionBridge | None = None,
@@ -72,24 +73,15 @@ class TaskNode(ManagedNode):
         observer: Callable[[JobRecord, Work], None] | None = None,
         **options: Any,
     ) -> None:
-        super().__init__(name, **options)
-        self.task = task or name
-        self._declared = ParameterSet(
-            self,
-            TaskConfig,
-            defaults={"name": self.task, **(defaults or {})},
-            is_fixed=lambda: not self.is_unconfigured,
-            on_change=self._apply,
-        )
-        self._process_parameters: ParameterSet[ProcessConfig] | None = None
-        if bridge is None:
-            self._process_parameters = ParameterSet(
-                self, ProcessConfig, is_fixed=lambda: not self.is_unconfigured
-            )
+        super().__init__(name or self.kind, **options)
+        self.task = task or name or self.kind
+        given = {"name": self.task, **defaults_of(self.kind), **(defaults or {})}
+        self._declared = self.declare(TaskConfig, defaults=given, on_change=self._apply)
+        self._process = self.declare(ProcessConfig) if bridge is None else None
         self.bridge = bridge or SessionBridge(self)
         self._precedence, self._primary, self._observer = precedence, primary, observer
-        self._results: ResultTopics | None = None
-        self._closables: list[Any] = []
+        self._results: Any = None
+        self._debug_image: DebugImage | None = None
         self._enabled = True
         self._arrivals = Arrivals()
         self.timing = TaskTiming(self.parameters.wcet_exceedance)
@@ -125,12 +117,6 @@ class TaskNode(ManagedNode):
         return self.session.tasks.get(self.task)
 
     @property
-    def labels(self) -> tuple[str, ...]:
-        """Names of the classes; empty while unconfigured."""
-        loaded = self.loaded
-        return () if loaded is None else loaded.model.labels
-
-    @property
     def input_key(self) -> InputKey:
         """The subscription that the task needs when it has no camera in its process."""
         values = self.parameters
@@ -143,19 +129,11 @@ class TaskNode(ManagedNode):
         )
 
     @property
-    def frequency_hz(self) -> float:
-        """Rate at which frames are expected."""
-        values = self.parameters
-        rate_hz = values.expected_frequency
-        # Asked by diagnostics too, where a camera that is not there is no reason to fail.
-        if not rate_hz and values.camera in self.bridge.cameras:
-            rate_hz = self.bridge.cameras[values.camera].rate_hz
-        return rate_hz or DEFAULT_FREQUENCY_HZ
-
-    @property
     def period_ns(self) -> int:
         """Expected time between two frames."""
-        return int(1e9 / self.frequency_hz)
+        # Diagnostics ask for it too, and must not fail because of a missing camera.
+        camera = self.bridge.cameras.get(self.parameters.camera)
+        return self.parameters.period_ns(0.0 if camera is None else camera.rate_hz)
 
     @property
     def frame_size(self) -> tuple[int, int]:
@@ -180,8 +158,8 @@ class TaskNode(ManagedNode):
 
     def configure(self) -> None:
         """Load the model, build and measure every variant, make the publishers."""
-        if self._process_parameters is not None:
-            self.bridge.start(self._process_parameters.value, self.parameters.threads)
+        if self._process is not None:
+            self.bridge.start(self._process.value, self.parameters.threads)
         values = self.parameters
         self.timing = self._make_timing(values)
         logger = self.get_logger()
@@ -198,20 +176,18 @@ class TaskNode(ManagedNode):
         self._arrivals = Arrivals()
         self.published = 0
         qos = make_qos(values.output_qos, values.output_qos_depth)
-        self._results = make_result_topics(values.kind, self, qos)
-        shared = self._primary
-        self._labels = LabelTopics(self, ["~/label_info"] + ["label_info"] * shared)
-        self._debug_image = DebugImage(
-            self, ["~/debug_image"] + ["debug_image"] * shared, self.labels
-        )
+        self._results = RESULT_TOPICS[values.kind](self, qos)
+        spaces = ("~/", "") if self._primary else ("~/",)
+        labels = loaded.model.labels
+        self._labels = LabelTopics(self, [f"{space}label_info" for space in spaces], labels)
+        self._debug_image = DebugImage(self, [f"{space}debug_image" for space in spaces], labels)
         self._reports = TimingReports(
             self, self.timing, lambda: () if self.loaded is None else self.loaded.variant_names
         )
-        self._closables = [self._results, self._labels, self._debug_image, self._reports]
-        self._labels.publish(self.labels, values.confidence_threshold)
+        self._labels.publish(values.confidence_threshold)
 
     def activate(self) -> None:
-        """Let the task run, then let its frames come."""
+        """Start the task, then its frames."""
         self.session.activate(
             self.task,
             self._on_record,
@@ -226,30 +202,31 @@ class TaskNode(ManagedNode):
         self.session.start_build(self.task, self.get_logger())
 
     def deactivate(self) -> None:
-        """Stop the frames, end the jobs, forget the task."""
+        """Stop the frames, end the jobs, remove the task."""
         self.bridge.leave(self.task)
         self.session.deactivate(self.task)
 
     def cleanup(self) -> None:
-        """Give model and publishers back."""
-        self._close_topics()
+        """Release the model, and stop what still runs."""
+        self._stop_publishing()
         self.session.unload(self.task)
-        if self._process_parameters is not None:
+        if self._process is not None:
             self.bridge.stop()
 
     def end(self) -> None:
         """Stop at once."""
         self.bridge.disconnect(self.task)
         self.session.stop_build(self.task)
-        if self._process_parameters is not None:
+        if self._process is not None:
             self.bridge.stop(timeout_s=0.2, quickly=True)
-        # With their threads, which would keep the node and its DDS participant alive.
-        self._close_topics()
+        self._stop_publishing()
 
-    def _close_topics(self) -> None:
-        while self._closables:
-            self._closables.pop().close()
+    def _stop_publishing(self) -> None:
         self._results = self._reports = None
+        drawing, self._debug_image = self._debug_image, None
+        if drawing is not None:
+            # Its thread would keep the node and its DDS participant alive.
+            drawing.close()
 
     # -- frames --------------------------------------------------------------------------------
 
@@ -260,7 +237,7 @@ class TaskNode(ManagedNode):
         return self._enabled
 
     def on_bad_frame(self, frame: Frame, capture_ns: int, reason: str) -> None:
-        """Count a frame that is no image, as failed."""
+        """Count a frame that is not an image as failed."""
         if self._enabled:
             self.session.executor.reject(self.task, frame, capture_ns, reason)
             self._arrivals.observe(time.monotonic_ns(), frame.stamp_ns, capture_ns)
@@ -273,15 +250,16 @@ class TaskNode(ManagedNode):
         published_ns = time.monotonic_ns()
         # For observers: they are called after everything below.
         work.scratch[PUBLISHED_NS] = published_ns
-        now = self.timing.observe(record, published_ns, self._limits.allowed_ms)
+        now = self.timing.observe(record, published_ns, self._allowed_ms)
         if self._reports is not None:
             self._reports.observe(record, now, record.outcome in FINISHED)
-        if result is not None and self._debug_image.wanted:
+        drawing = self._debug_image
+        if result is not None and drawing is not None and drawing.wanted:
             caption = (
                 f"{self.task}  {record.variant}  {record.response_time_ns / 1e6:.1f} ms  "
                 f"{record.outcome.value}"
             )
-            self._debug_image.put(DebugItem(work.frame, result, caption))
+            drawing.put(work.frame, result, caption)
         if self._observer is not None:
             self._observer(record, work)
 
@@ -293,7 +271,7 @@ class TaskNode(ManagedNode):
             return
         self.session.update(values)
         if values.confidence_threshold != before.confidence_threshold:
-            self._labels.publish(self.labels, values.confidence_threshold)
+            self._labels.publish(values.confidence_threshold)
 
     def _on_enable(self, request: Any, response: Any) -> Any:
         self._enabled = request.data
@@ -309,7 +287,7 @@ class TaskNode(ManagedNode):
         return response
 
     def _make_timing(self, values: TaskConfig) -> TaskTiming:
-        """Statistics from nothing, and the profile that they are compared with."""
+        """New statistics, with the profile that they are compared with."""
         bridge, profiles = self.bridge, load_time_profiles(values.profile, self.task)
         if not profiles.source:
             drift = DriftWatch(profiles, bridge.clocks_set_at)
@@ -324,16 +302,13 @@ class TaskNode(ManagedNode):
     # -- diagnostics ---------------------------------------------------------------------------
 
     def _make_processing_status(self) -> Any:
-        timing = self.timing.snapshot()
         return processing_status(
             self.get_name(),
-            self._limits,
+            self.timing.snapshot(),
+            allowed_ms=self._allowed_ms,
+            acceptable_delay_ms=self.parameters.acceptable_delay_ms,
             node_state=self.state_name,
             fault=self.fault,
-            processing_ms=timing.processing_ms,
-            inference_ms=timing.inference_ms,
-            output_latency_ms=timing.output_latency_ms,
-            consecutive_delay_ms=timing.consecutive_delay_ms,
         )
 
     def _make_task_status(self) -> Any:
@@ -364,8 +339,8 @@ class TaskNode(ManagedNode):
         for variant, figures in timing.variants.items():
             values |= {f"{variant}.{key}": value for key, value in asdict(figures).items()}
         values |= {"deadline_misses": timing.misses, "deadline_miss_ratio": timing.miss_ratio}
-        values |= session_values(self.session)
-        if level == OK and (lack := self.session.describe_trace()[0]):
+        values |= session_values(session)
+        if level == OK and (lack := session.describe_trace()[0]):
             level, message = WARN, lack
         verdict = session.verdict
         active = level == OK and self.state_name == "active"
@@ -374,14 +349,13 @@ class TaskNode(ManagedNode):
         return make_status(f"{self.get_name()}: task_status", level, message, values)
 
     @property
-    def _limits(self) -> ProcessingLimits:
-        """Of the processing time: its own, else the deadline."""
+    def _allowed_ms(self) -> float:
+        """Limit of the processing time: its own, else the deadline."""
         values = self.parameters
-        allowed_ms = values.allowed_processing_ms or values.deadline_ms or self.period_ns / 1e6
-        return ProcessingLimits(allowed_ms, values.acceptable_delay_ms)
+        return values.allowed_processing_ms or values.deadline_ms or self.period_ns / 1e6
 
     def _make_camera_status(self) -> Any:
-        values = self.parameters
+        values, arrivals = self.parameters, self._arrivals.snapshot(time.monotonic_ns())
         camera = self.bridge.cameras.get(values.camera)
         stream = self.bridge.inputs.get(self.input_key)
         error, ended, extra = "", False, {}
@@ -390,15 +364,15 @@ class TaskNode(ManagedNode):
         if stream is not None:
             extra = {
                 "deadline_events": stream.deadline_events,
-                "distrusted_stamps": stream.distrusted_stamps,
+                "distrusted_stamps": stream.stamps.distrusted,
                 "incompatible_qos": stream.incompatible or "none",
             }
-            if stream.incompatible and not self._arrivals.snapshot(time.monotonic_ns()).count:
+            if stream.incompatible and not arrivals.count:
                 error = f"{stream.key.topic}: incompatible QoS: {stream.incompatible}"
         return camera_status(
             self.get_name(),
-            self._arrivals.snapshot(time.monotonic_ns()),
-            expected_hz=self.frequency_hz,
+            arrivals,
+            expected_hz=1e9 / self.period_ns,
             tolerance=values.tolerance,
             node_state=self.state_name if self._enabled else "disabled",
             error=error,
@@ -418,14 +392,10 @@ class TaskNode(ManagedNode):
 class DetectorNode(TaskNode):
     """A task node whose defaults are those of detection."""
 
-    def __init__(self, name: str = "detector", **options: Any) -> None:
-        kind = defaults_of("detector")
-        super().__init__(name, defaults={**kind, **options.pop("defaults", {})}, **options)
+    kind = "detector"
 
 
 class SegmenterNode(TaskNode):
     """A task node whose defaults are those of segmentation."""
 
-    def __init__(self, name: str = "segmenter", **options: Any) -> None:
-        kind = defaults_of("segmenter")
-        super().__init__(name, defaults={**kind, **options.pop("defaults", {})}, **options)
+    kind = "segmenter"

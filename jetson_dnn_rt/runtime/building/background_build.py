@@ -2,7 +2,7 @@
 
 The building is done by a process of its own, ``jetson-dnn-rt build`` at the lowest priority: it
 would hold the interpreter's lock for long. Variants that it put into the library are loaded and
-warmed up here, on a thread that is no worker.
+warmed up here, on a thread that is not a worker.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ JOIN_TIMEOUT_S = 10.0
 
 
 class Log(Protocol):
-    """Where a session and its parts log."""
+    """Log of a session and its parts."""
 
     def info(self, text: str, /) -> object:
         """Log progress."""
 
     def warning(self, text: str, /) -> object:
-        """Log trouble that the session lives with."""
+        """Log a problem that the session copes with."""
 
     def error(self, text: str, /) -> object:
-        """Log trouble that needs somebody."""
+        """Log a problem that needs attention."""
 
 
 class BackgroundBuild:
     """Builds, loads and warms up the missing variants of a task, once.
 
     One build of a process at a time holds `turn`; the workers of `realtime` will run the variants.
-    `on_ready` is called with a variant that became ready, on the thread of the build; again after
-    a moment where it returns False. `progress` is what is being done, in words.
+    `on_ready` is called with a variant that became ready, on the thread of the build, and again
+    after a moment if it returns False. `progress` describes the present step.
     """
 
     def __init__(
@@ -81,19 +81,19 @@ class BackgroundBuild:
 
     @property
     def over(self) -> bool:
-        """Whether nothing will become ready any more."""
+        """Whether the build has ended: no further variant will become ready."""
         return self._thread is None or not self._thread.is_alive()
 
     def stop(self, timeout_s: float = 0.0) -> bool:
-        """End the process at once, and wait so long for the thread; False when it still runs.
+        """Kill the process, and wait `timeout_s` for the thread; False when it still runs.
 
-        What the process was about to put into the library is lost, what it has put there stays.
+        An entry that was not yet stored is lost; those stored stay in the library.
         """
         self._stop.set()
         with self._lock:
             process = self._process
             if process is not None and process.returncode is None:
-                # With what it has started; its group is there a moment later than itself.
+                # With its children; its process group exists a moment later than the process.
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 process.kill()
@@ -105,7 +105,7 @@ class BackgroundBuild:
     # -- its thread ----------------------------------------------------------------------------
 
     def _run(self) -> None:
-        # Not that of the thread which started this one: it may bring frames.
+        # Not that of the thread which started this one: it may deliver frames.
         os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
         while not self._turn.acquire(timeout=TURN_POLL_S):
             if self._stop.is_set():
@@ -133,7 +133,7 @@ class BackgroundBuild:
         self.progress = f"loading {name}"
         try:
             # Not a worker, which others would have to wait for, and at no lower priority either:
-            # whoever holds the interpreter's lock must get on.
+            # a thread that holds the interpreter's lock must not be held up.
             with self._realtime.in_background():
                 self._task.add(name)
         except Exception as error:
@@ -153,7 +153,7 @@ class BackgroundBuild:
         ModelError when it ended without a report.
         """
         command = python_command("jetson_dnn_rt.runtime.building.low_priority", str(os.getpid()))
-        # What is measured beside running tasks says nothing of a kernel.
+        # Kernels cannot be compared by times measured beside running tasks.
         command += ["build", "--params", "/dev/stdin", "--no-tuning", "--json"]
         command += ["--batch", str(self._task.batch_tasks)]
         # Files without names: nothing is left behind, however this process ends.
@@ -208,8 +208,8 @@ class BackgroundBuild:
     def _read_report(self, text: str, code: int, last: str) -> dict[str, str]:
         if code < 0 and not self._stop.is_set():
             raise ModelError(
-                f"the build was killed by {signal.Signals(-code).name}; is there memory for it? "
-                f"Its last words: {last}"
+                f"the build was killed by {signal.Signals(-code).name}; is there enough memory? "
+                f"Its last output: {last}"
             )
         lines = text.strip().splitlines()
         try:

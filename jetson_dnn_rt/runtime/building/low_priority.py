@@ -1,4 +1,4 @@
-"""Becomes a command of the package that delays no other process.
+"""Runs a command of the package so that it delays no other process.
 
 It runs at the lowest priority, in a process group of its own, and ends with the thread that
 started it, however that ends.
@@ -28,7 +28,7 @@ def main(parent: int, arguments: list[str]) -> None:
     os.nice(LOWEST)
     with contextlib.suppress(OSError):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before that counted
+    if os.getppid() != parent:  # it died before that took effect
         sys.exit(1)
     command = python_command("jetson_dnn_rt.cli.main", *arguments)
     os.execve(command[0], command, child_environment())

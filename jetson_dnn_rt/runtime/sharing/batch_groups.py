@@ -1,4 +1,4 @@
-"""Which tasks of a process run batches with each other."""
+"""Groups of tasks of a process that run batches together."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class BatchGroups:
                     self._seed(executor, tasks[0], report)
 
     def _is_member(self, task: str, group: str) -> bool:
-        """Whether a task was not loaded anew since its group was made."""
+        """Whether a task was not reloaded since its group was made."""
         return task in self._tasks and self._tasks[task].batch_group == group
 
     def _seed(self, executor: Executor, task: str, report: BatchReport) -> None:
@@ -100,13 +100,13 @@ class BatchGroups:
         return values
 
     def leave(self, task: str) -> list[BatchGroup]:
-        """Return what to close with a task that goes: the group that it is the last member of."""
+        """Return what to close with a task that leaves: the group whose last member it is."""
         over = []
         for name, group in list(self._groups.items()):
             if task not in group.tasks:
                 continue
             if task in self._tasks and not self._is_member(task, name):
-                # It was loaded anew because a stage hung, which may still use the runners.
+                # It was reloaded because a stage hung, which may still use the runners.
                 del self._groups[name]
             elif not any(self._is_member(o, name) for o in group.tasks if o != task):
                 over.append(self._groups.pop(name))

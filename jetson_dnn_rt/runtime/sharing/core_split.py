@@ -16,22 +16,20 @@ from __future__ import annotations
 import statistics
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 
 from jetson_dnn_rt.clock import Clock
-from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.errors import JetsonDnnRtError, ModelError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.model import Model
-from jetson_dnn_rt.runtime.sharing.forecast import Forecast, ForecastTask, forecast
-from jetson_dnn_rt.runtime.task import Task, open_library, open_model
+from jetson_dnn_rt.runtime.sharing.forecast import Forecast, Times, TrialTask, forecast
+from jetson_dnn_rt.runtime.task import Task
 from jetson_dnn_rt.tasks import Stage, Work
 from jetson_dnn_rt.variants.measuring.timing import time_stages
-from jetson_dnn_rt.variants.running.variant_set import VariantSet
 
-MET_MARGIN = 0.01  # shares of met frames that differ by less are taken for equal
+MET_MARGIN = 0.01  # shares of met frames that differ by less count as equal
 # The same of frames per second: short trials differ by so much from run to run.
 CAPACITY_MARGIN = 0.05
 
@@ -40,14 +38,13 @@ RUNS = 12  # measured runs of each task that are enough
 LEAST_RUNS = 3
 TRIAL_NS = 700_000_000  # after that a trial ends, once each task has `LEAST_RUNS`
 
-Times = list[tuple[int, ...]]
 Pipelines = Mapping[str, Sequence[Stage]]  # by task the stages of one variant; no memory is shared
 Log = Callable[[str], object]
 
 
 @dataclass(frozen=True, slots=True)
 class CoreSplit:
-    """So many workers, each with so many threads of one inference."""
+    """A number of workers, and the threads of one inference on each."""
 
     workers: int
     threads: int
@@ -66,67 +63,74 @@ class SplitFigures:
     forecast: Forecast  # at the rates and deadlines of the tasks
 
 
-@dataclass(frozen=True)
-class TrialTask:
-    """A task before it is loaded; `frame` is as large as those that will come."""
-
-    config: TaskConfig
-    frame: Frame
-    period_ns: int
-    deadline_ns: int
-
-
 def share_cores(
-    tasks: Mapping[str, TrialTask], cores: int, discipline: str, clock: Clock, log: Log
+    tasks: Sequence[TrialTask], cores: int, discipline: str, clock: Clock, log: Log
 ) -> tuple[CoreSplit, dict[str, Model]]:
     """Try every split of the cores with the default variants of the tasks.
 
-    Tasks with a number of threads of their own are tried with it. `log` takes the choice and the
-    figures of all splits. Returns the best, and the models that were loaded for it. The text of
-    errors, those of `Task`, begins with the name of the task.
+    Tasks with a number of threads of their own are tried with it. The networks of one split are
+    closed before those of the next are loaded. `log` takes the choice and the figures of all
+    splits. Returns the best, and the models that were loaded for it. The text of errors, those of
+    `Task`, begins with the name of the task; `ModelError` when one fails on its frame.
     """
     models: dict[str, Model] = {}
-
-    @contextmanager
-    def load(split: CoreSplit) -> Iterator[Pipelines]:
+    splits = list_splits(cores, len(tasks))
+    if len(splits) == 1:
+        log(
+            f"threads: auto takes {splits[0]} (workers x threads): {cores} core(s) and "
+            f"{len(tasks)} task(s) leave no choice"
+        )
+        return splits[0], models
+    begin_ns, ran_ns = clock.now_ns(), 0
+    figures = []
+    for split in splits:
         with ExitStack() as stack:
-            stages = {}
-            for name, task in tasks.items():
-                with _naming(name):
-                    config = task.config
-                    if name not in models:
-                        models[name] = open_model(config)
-                    first = config.variant or next(iter(config.variants), "")
-                    library = open_library(config.engine_cache)
-                    variants = VariantSet(
-                        replace(config, variants=(first,) if first else (), memory_limit_mb=0.0),
-                        models[name],
-                        threads=config.fixed_threads or split.threads,
-                        library=library,
-                        clock=clock,
-                        # An engine that is not there yet is no reason to wait for it here.
-                        build=library is None,
-                        keep_refused=True,
-                    )
-                stack.callback(variants.close)
-                stages[name] = variants.pipelines[variants.default].stages
-            yield stages
+            loaded = [
+                stack.enter_context(closing(_load(task, split, models, clock))) for task in tasks
+            ]
+            stages = {one.name: one.stages[one.variant_names[0]] for one in loaded}
+            loaded_ns = clock.now_ns()
+            times = run_side_by_side(stages, [task.frame for task in tasks], split.workers, clock)
+            ran_ns += clock.now_ns() - loaded_ns
+        figures.append(judge_trial(split, times, tasks, discipline))
+    chosen = choose_split(figures).split
+    other_ns = clock.now_ns() - begin_ns - ran_ns
+    head = (
+        f"threads: auto takes {chosen} (workers x threads); tried for {ran_ns / 1e9:.1f} s, "
+        f"loading the networks for it took {other_ns / 1e9:.1f} s:"
+    )
+    log("\n".join([head, *describe_splits(figures)]))
+    return chosen, models
 
-    forecast_tasks = [
-        ForecastTask(name, task.period_ns, task.deadline_ns, (), task.config.budget_quantile)
-        for name, task in tasks.items()
-    ]
-    frames = [task.frame for task in tasks.values()]
-    return find_split(cores, load, frames, forecast_tasks, discipline, clock, log), models
+
+def _load(task: TrialTask, split: CoreSplit, models: dict[str, Model], clock: Clock) -> Task:
+    """Load the default variant of a task; `models` keeps what it is loaded from."""
+    config = task.config
+    first = config.variant or next(iter(config.variants), "")
+    try:
+        loaded = Task(
+            replace(config, variants=(first,) if first else (), memory_limit_mb=0.0),
+            threads=config.fixed_threads or split.threads,
+            clock=clock,
+            model=models.get(config.name),
+            frames=(),
+            keep_refused=True,
+        )
+    except JetsonDnnRtError as error:
+        raise type(error)(f"task {config.name}: {error}") from error
+    models[config.name] = loaded.model
+    return loaded
 
 
 def measure_slowdown(
     tasks: Mapping[str, Task], workers: int, clock: Clock, log: Log
 ) -> dict[int, float]:
-    """How much longer a frame takes with 1, 2, ... workers at it, for loaded tasks.
+    """Slow-down of a frame with 1, 2, ... workers busy, for loaded tasks.
 
-    None of them may be running. Tasks of the null back end are left out: their times are those of
-    a script. Empty where nothing was measured, see `find_slowdown`.
+    By the number side by side: median time of a frame over the same with one worker, mean over the
+    tasks; never below 1, and the first is 1. None of the tasks may be running. Those of the null
+    back end are left out: their times are those of a script. Empty where there is one task or one
+    worker.
     """
     real = {name: task for name, task in tasks.items() if not task.is_scripted}
     most = min(workers, len(real))
@@ -134,14 +138,22 @@ def measure_slowdown(
         return {}
     begin_ns = clock.now_ns()
     stages = {name: task.stages[task.default] for name, task in real.items()}
-    slowdown = find_slowdown(stages, [task.frame for task in real.values()], most, clock)
+    frames = [task.frame for task in real.values()]
+    medians = []
+    for count in range(1, most + 1):
+        times = run_side_by_side(stages, frames, count, clock)
+        medians.append([statistics.median(map(sum, runs)) for runs in times.values()])
+    slowdown = {}
+    for count, found in enumerate(medians, 1):
+        factors = (ns / max(1, alone) for ns, alone in zip(found, medians[0], strict=True))
+        slowdown[count] = max(1.0, statistics.fmean(factors))
     figures = ", ".join(f"{count}: {factor:.2f}" for count, factor in slowdown.items())
     seconds = (clock.now_ns() - begin_ns) / 1e9
     log(f"slow-down by the number of stages side by side: {figures} (measured in {seconds:.1f} s)")
     return slowdown
 
 
-# -- splits and what they are worth ------------------------------------------------------------
+# -- splits and their forecasts ----------------------------------------------------------------
 
 
 def list_splits(cores: int, tasks: int) -> tuple[CoreSplit, ...]:
@@ -187,87 +199,20 @@ def describe_splits(figures: Sequence[SplitFigures]) -> list[str]:
     return lines
 
 
-def find_split(
-    cores: int,
-    load: Callable[[CoreSplit], AbstractContextManager[Pipelines]],
-    frames: Sequence[Frame],
-    tasks: Sequence[ForecastTask],
-    discipline: str,
-    clock: Clock,
-    log: Log,
-) -> CoreSplit:
-    """Try every split of the cores and take the best.
-
-    `load` opens the default variants of the tasks with the threads of a split; those of one split
-    are closed before those of the next are loaded. There is one frame for each task. Raises
-    `ModelError` when a task fails, and what `load` raises.
-    """
-    splits = list_splits(cores, len(tasks))
-    if len(splits) == 1:
-        log(
-            f"threads: auto takes {splits[0]} (workers x threads): {cores} core(s) and "
-            f"{len(tasks)} task(s) leave no choice"
-        )
-        return splits[0]
-    begin_ns, ran_ns = clock.now_ns(), 0
-    figures = []
-    for split in splits:
-        with load(split) as pipelines:
-            loaded_ns = clock.now_ns()
-            times = run_side_by_side(pipelines, frames, split.workers, clock)
-            ran_ns += clock.now_ns() - loaded_ns
-        figures.append(judge_trial(split, times, tasks, discipline))
-    chosen = choose_split(figures).split
-    other_ns = clock.now_ns() - begin_ns - ran_ns
-    head = (
-        f"threads: auto takes {chosen} (workers x threads); tried for {ran_ns / 1e9:.1f} s, "
-        f"loading the networks for it took {other_ns / 1e9:.1f} s:"
-    )
-    log("\n".join([head, *describe_splits(figures)]))
-    return chosen
-
-
 def judge_trial(
-    split: CoreSplit, times: Mapping[str, Times], tasks: Sequence[ForecastTask], discipline: str
+    split: CoreSplit, times: Mapping[str, Times], tasks: Sequence[TrialTask], discipline: str
 ) -> SplitFigures:
-    """What the times of a trial mean for tasks of these rates and deadlines."""
-    measured = [replace(task, times_ns=times[task.name]) for task in tasks]
+    """Forecast, from the times of a trial, for the tasks at their rates and deadlines."""
+    frame_ms = {task: statistics.median(map(sum, runs)) / 1e6 for task, runs in times.items()}
     return SplitFigures(
         split,
-        {task: statistics.median(map(sum, runs)) / 1e6 for task, runs in times.items()},
-        find_capacity_hz(times, split.workers),
-        forecast(measured, split.workers, discipline),
+        frame_ms,
+        split.workers * 1e3 / max(1e-6, statistics.fmean(frame_ms.values())),
+        forecast(tasks, times, split.workers, discipline),
     )
-
-
-def find_capacity_hz(times: Mapping[str, Times], workers: int) -> float:
-    """Frames per second of workers that are always busy, with the tasks in turn."""
-    frame_ns = [statistics.median(map(sum, runs)) for runs in times.values()]
-    return workers * 1e9 / max(1.0, statistics.fmean(frame_ns))
 
 
 # -- running side by side ----------------------------------------------------------------------
-
-
-def find_slowdown(
-    pipelines: Pipelines, frames: Sequence[Frame], workers: int, clock: Clock
-) -> dict[int, float]:
-    """How much longer frames take with 1, 2, ... `workers` at the tasks, without a pause.
-
-    By the number side by side: median time of a frame over the same with one worker, mean over the
-    tasks; never below 1, and the first is 1.
-    """
-    medians = []
-    for count in range(1, workers + 1):
-        times = run_side_by_side(pipelines, frames, count, clock)
-        medians.append({task: statistics.median(map(sum, runs)) for task, runs in times.items()})
-    alone = medians[0]
-    return {
-        count + 1: max(
-            1.0, statistics.fmean(found[task] / max(1, alone[task]) for task in pipelines)
-        )
-        for count, found in enumerate(medians)
-    }
 
 
 def run_side_by_side(
@@ -319,11 +264,3 @@ def run_side_by_side(
         task, error = failures[0]
         raise ModelError(f"task {task} fails on its warm-up frame: {error}") from error
     return {task: times[COLD_RUNS:] for task, times in taken.items()}
-
-
-@contextmanager
-def _naming(task: str) -> Iterator[None]:
-    try:
-        yield
-    except JetsonDnnRtError as error:
-        raise type(error)(f"task {task}: {error}") from error

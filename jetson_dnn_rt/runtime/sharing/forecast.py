@@ -1,9 +1,9 @@
-"""Which deadlines would be kept: the scheduling engine at the tasks' rates, on a virtual clock."""
+"""Forecast of met deadlines: the scheduling engine at the tasks' rates, on a virtual clock."""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,15 +20,17 @@ MOST_FRAMES = 1500  # of all tasks together, so that a forecast ends soon
 _START, _VARIANT = 1_000_000_000, "measured"
 
 
-@dataclass(frozen=True, slots=True)
-class ForecastTask:
-    """A task and the times of its stages."""
+Times = list[tuple[int, ...]]
+"""Run by run the times of the stages of a task."""
 
-    name: str
+
+@dataclass(frozen=True)
+class TrialTask:
+    """A task before it is loaded, and how often its frames come; `frame` is as large as they."""
+
+    config: TaskConfig
     period_ns: int
-    deadline_ns: int
-    times_ns: Sequence[tuple[int, ...]]  # run by run; taken in turn
-    budget_quantile: float = TaskConfig.budget_quantile  # of these times
+    frame: Frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,30 +47,32 @@ class Forecast:
         return self.met / self.released
 
 
-def forecast(tasks: Sequence[ForecastTask], workers: int, discipline: str = "edf") -> Forecast:
+def forecast(
+    tasks: Sequence[TrialTask], times: Mapping[str, Times], workers: int, discipline: str = "edf"
+) -> Forecast:
     """Run the tasks in the engine, all released together at first, each at its rate.
 
-    There is at least one task, and at least one run of each. Every stage takes what it took in one
-    of the measured runs, whichever others run beside it.
+    There is at least one task, and at least one run of each in `times`; they are taken in turn.
+    Every stage takes what it took in that run, whichever others run beside it.
     """
     engine = Engine(workers, discipline)
     for precedence, task in enumerate(tasks):
-        stages = tuple(f"stage-{number + 1}" for number in range(len(task.times_ns[0])))
-        config = TaskConfig(task.name, budget_quantile=task.budget_quantile)
+        name = task.config.name
+        # Of its parameters only these count: every frame is run, and by its deadline.
+        config = TaskConfig(name, budget_quantile=task.config.budget_quantile)
         engine.add_task(
             config.for_engine(
-                stages,
+                tuple(f"stage-{number + 1}" for number in range(len(times[name][0]))),
                 (_VARIANT,),
                 period_ns=task.period_ns,
-                deadline_ns=task.deadline_ns,
+                deadline_ns=task.config.deadline_ns(task.period_ns),
                 precedence=precedence,
             )
         )
-        engine.seed_budgets(task.name, _VARIANT, list(task.times_ns))
-    by_name = {task.name: task for task in tasks}
+        engine.seed_budgets(name, _VARIANT, times[name])
     image = np.zeros((1, 1, 3), np.uint8)
     releases = [
-        (_START + number * task.period_ns, precedence, task.name, number)
+        (_START + number * task.period_ns, precedence, task.config.name, number)
         for precedence, task in enumerate(tasks)
         for number in range(_count_frames(tasks, task))
     ]
@@ -84,10 +88,10 @@ def forecast(tasks: Sequence[ForecastTask], workers: int, discipline: str = "edf
             _, _, name, number = heapq.heappop(releases)
             engine.release(name, now_ns, now_ns, Work(Frame(image, "bgr8", now_ns, number)))
         while (started := engine.next(now_ns)) is not None:
-            runs = by_name[started.task].times_ns
+            runs = times[started.task]
             time_ns = runs[started.sequence % len(runs)][started.next_stage]
             order += 1
-            # A stage takes time, or the loop would not get on.
+            # A stage takes time, or the loop would not advance.
             heapq.heappush(running, (now_ns + max(1, time_ns), order, now_ns, started))
     ended = [record for record, _ in engine.take_ended()]
     met = [record.response_time_ns for record in ended if record.outcome is Outcome.MET]
@@ -95,7 +99,7 @@ def forecast(tasks: Sequence[ForecastTask], workers: int, discipline: str = "edf
     return Forecast(len(ended), len(met), response_ms)
 
 
-def _count_frames(tasks: Sequence[ForecastTask], task: ForecastTask) -> int:
+def _count_frames(tasks: Sequence[TrialTask], task: TrialTask) -> int:
     """Frames of a task while the slowest has `FRAMES`, or fewer where there are too many."""
     span_ns = FRAMES * max(other.period_ns for other in tasks)
     total = sum(span_ns / other.period_ns for other in tasks)

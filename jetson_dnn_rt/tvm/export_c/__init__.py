@@ -1,1 +1,1 @@
-"""C99 sources of networks: kernels that TVM scheduled, and all around them, without a runtime."""
+"""C99 sources of networks: kernels scheduled by TVM and a driver, without a runtime."""

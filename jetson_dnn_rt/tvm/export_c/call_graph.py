@@ -1,4 +1,4 @@
-"""What a network does, operator by operator: for people who have to certify it."""
+"""Call graph of a network, operator by operator, for its certification."""
 
 from __future__ import annotations
 
@@ -52,28 +52,21 @@ def describe_steps(program: Program, times_us: list[float] | None = None) -> lis
     return rows
 
 
-def describe_memory(program: Program) -> dict[str, int]:
-    """Sizes in bytes: arena, its lower bounds, weights, local arrays."""
+def write_call_graph(
+    folder: Path, export: Export, times_us: list[float] | None = None
+) -> dict[str, Any]:
+    """Write ``call_graph.json`` and return its content."""
+    program = export.program
     tensors = [block for block in program.blocks if not block.name.startswith("workspace")]
-    return {
+    memory = {  # in bytes
         "arena_bytes": program.plan.arena_bytes,
         "arena_bound_bytes": program.plan.bound_bytes,
         "arena_bound_without_workspaces_bytes": find_bound(tensors, ALIGNMENT),
         "weights_bytes": len(program.weight_blob),
         "stack_array_bytes": program.stack_bytes,
     }
-
-
-def write_call_graph(
-    folder: Path, export: Export, times_us: list[float] | None = None
-) -> dict[str, Any]:
-    """Write ``call_graph.json`` and return its content."""
-    graph = {
-        "name": export.program.name,
-        "tuned": export.is_tuned,
-        "memory": describe_memory(export.program),
-        "steps": describe_steps(export.program, times_us),
-    }
+    steps = describe_steps(program, times_us)
+    graph = {"name": program.name, "tuned": export.is_tuned, "memory": memory, "steps": steps}
     (folder / FILE).write_text(json.dumps(graph, indent=1) + "\n", encoding="utf-8")
     return graph
 
@@ -114,7 +107,7 @@ def _run(command: list[str], limit_s: float) -> str:
 
 
 def _describe_place(program: Program, name: str) -> dict[str, Any]:
-    network, tensor = program.network, program.tensor(name)
+    network, tensor = program.network, program.network.tensor(name)
     place: dict[str, Any] = {"name": name, "shape": list(tensor.shape), "bytes": tensor.bytes}
     if name in network.constants:
         return {**place, "place": "weight", "offset": program.weight_offsets[name]}

@@ -1,8 +1,8 @@
 """A network, or a run of its stages, as C99 sources that need no runtime.
 
 DIR gets the kernels as TVM scheduled them, a driver with a static memory plan (one arena, nothing
-is allocated), the weights, a header, a self-test with the outputs that torch gives, a Makefile and
-a CMakeLists.txt. `make -C DIR test` builds and checks them. Kernels are as fast as they were tuned
+is allocated), the weights, a header, a self-test with torch's outputs, a Makefile and a
+CMakeLists.txt. `make -C DIR test` builds and checks them. Kernels are as fast as they were tuned
 (`jetson-dnn-rt build` with a TVM variant); without tuning they are slow, which is logged.
 """
 
@@ -36,50 +36,27 @@ logger = logging.getLogger(__name__)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     add = parser.add_argument
-    add(
-        "--model",
-        required=True,
-        metavar="MODEL",
-        help="builtin:NAME, onnx:PATH, torchvision:NAME, exported:PATH",
-    )
+    text = "builtin:NAME, onnx:PATH, torchvision:NAME, exported:PATH"
+    add("--model", required=True, metavar="MODEL", help=text)
     add("--model-weights", default="DEFAULT", help="for torchvision: DEFAULT, none, or a file")
     add_trust(parser)
-    add(
-        "--variant",
-        default=DEFAULT_VARIANT,
-        metavar="VARIANT",
-        help=f"decomposition and precision, as tucker-0.50@tvm-fp32 (default {DEFAULT_VARIANT})",
-    )
+    text = f"decomposition and precision, as tucker-0.50@tvm-fp32 (default {DEFAULT_VARIANT})"
+    add("--variant", default=DEFAULT_VARIANT, metavar="VARIANT", help=text)
     add("--stages", type=parse_count, default=1, metavar="N", help="cut it into N (default 1)")
     add("--stage", type=parse_count, metavar="K", help="export only the K-th of them, from 1")
-    add(
-        "--target",
-        metavar="TARGET",
-        help="x86-64:CPU or aarch64:CPU with LLVM's name of the CPU (default: this machine)",
-    )
-    add(
-        "--weights",
-        choices=("blob", "array"),
-        default="blob",
-        help="a file that your program loads (default), or constant arrays that are compiled",
-    )
+    text = "x86-64:CPU or aarch64:CPU with LLVM's name of the CPU (default: this machine)"
+    add("--target", metavar="TARGET", help=text)
+    text = "a file that your program loads (default), or constant arrays that are compiled"
+    add("--weights", choices=("blob", "array"), default="blob", help=text)
     add("--name", metavar="NAME", help="prefix of files and C names (default: of the model)")
-    add(
-        "--engine-cache",
-        metavar="DIR|none",
-        help="the library with tuned kernels and decomposed networks "
-        "(default ~/.cache/jetson_dnn_rt)",
+    text = (
+        "the library with tuned kernels and decomposed networks (default ~/.cache/jetson_dnn_rt)"
     )
-    add(
-        "--call-graph",
-        action="store_true",
-        help="print every operator with its C function, cost and memory",
-    )
-    add(
-        "--measure",
-        action="store_true",
-        help="build the sources, run the self-test, and add measured times to the call graph",
-    )
+    add("--engine-cache", metavar="DIR|none", help=text)
+    text = "print every operator with its C function, cost and memory"
+    add("--call-graph", action="store_true", help=text)
+    text = "build the sources, run the self-test, and add measured times to the call graph"
+    add("--measure", action="store_true", help=text)
     add("--output", type=Path, required=True, metavar="DIR", help="where the sources are written")
     add("--json", action="store_true", help="one JSON object as the last line")
 
@@ -92,7 +69,7 @@ def execute(args: argparse.Namespace) -> int:
     ConfigurationError
         When an option cannot be used.
     JetsonDnnRtError
-        When the network cannot be written as C99, or what was written does not work.
+        When the network cannot be written as C99, or the sources do not work.
     """
     from jetson_dnn_rt.backends.registry import require_backend
     from jetson_dnn_rt.models.sources.registry import load_model
@@ -116,11 +93,8 @@ def execute(args: argparse.Namespace) -> int:
     from jetson_dnn_rt.tvm.library import TvmVariant
 
     target, local = _find_target(args.target)
-    library = (
-        None
-        if args.engine_cache == NONE
-        else Library(Path(args.engine_cache) if args.engine_cache else None)
-    )
+    folder = Path(args.engine_cache) if args.engine_cache else None
+    library = None if args.engine_cache == NONE else Library(folder)
     model = load_model(args.model, weights=args.model_weights, trust=args.trust)
     part = _find_part(model, spec, args.stages, args.stage, library)
     database = None
@@ -128,7 +102,7 @@ def execute(args: argparse.Namespace) -> int:
         variant = TvmVariant(model, spec, threads=1, library=library, target=target)
         database = variant.load_database()
     name = args.name or make_identifier(part.name)
-    options = ExportOptions(name, f"{part.name}, {spec}", args.weights, local)
+    options = ExportOptions(name, f"{part.name}, {spec}", args.weights == "array", local)
     export = export_c(part, spec.precision, target, database, options, args.output)
     _warn_untuned(export, part, spec)
     times, run_us = None, None
@@ -142,7 +116,22 @@ def execute(args: argparse.Namespace) -> int:
         print(format_call_graph(graph), file=out)
     print(_format_summary(args.output, export, run_us), file=out)
     if args.json:
-        print(json.dumps(_to_json(export, graph, target, spec, part, run_us)))
+        tuned = export.tuned
+        report = {
+            "model": part.name,
+            "variant": str(spec),
+            "target": target.text,
+            "name": export.program.name,
+            "files": [str(file) for file in export.files],
+            "tuned": export.is_tuned,
+            "kernels": len(export.program.kernels),
+            "kernels_tuned": tuned.tuned if tuned is not None else 0,
+            "run_ms": run_us / 1e3 if run_us is not None else None,
+            "macs": export.program.macs,
+            **graph["memory"],
+            "call_graph": graph["steps"],
+        }
+        print(json.dumps(report))
     return 0
 
 
@@ -159,8 +148,8 @@ def _find_target(text: str | None) -> tuple[TvmTarget, bool]:
 def _find_part(
     model: Model, spec: VariantSpec, stages: int, stage: int | None, library: Library | None
 ) -> Part:
-    from jetson_dnn_rt.variants.library.measurement_store import load_graph
-    from jetson_dnn_rt.variants.running.network import Network
+    from jetson_dnn_rt.variants.measuring.store import load_graph
+    from jetson_dnn_rt.variants.network import Network
 
     network = Network(model, stages, library)
     if network.stages != stages:
@@ -190,22 +179,18 @@ def _warn_untuned(export: Export, part: Part, spec: VariantSpec) -> None:
 
 def format_call_graph(graph: dict[str, Any]) -> str:
     """The operators as a table."""
-    measured = any("time_us" in step for step in graph["steps"])
+    measured = "time_us" in graph["steps"][0]
     header = ["step", "function", "MACs k", "work space", "in use", "reads", "writes"]
-    rows: list[list[Cell]] = []
-    for step in graph["steps"]:
-        row: list[Cell] = [
-            str(step["step"]),
-            step["function"],
-            round(step["macs"] / 1e3),
-            step["workspace_bytes"],
-            step["arena_bytes_in_use"],
-            " ".join(map(_format_place, step["inputs"])),
-            " ".join(map(_format_place, step["outputs"])),
-        ]
-        rows.append([*row[:3], f"{step['time_us']:.1f}", *row[3:]] if measured else row)
     if measured:
         header.insert(3, "us")
+    rows: list[list[Cell]] = []
+    for step in graph["steps"]:
+        row = [str(step["step"]), step["function"], round(step["macs"] / 1e3)]
+        if measured:
+            row.append(f"{step['time_us']:.1f}")
+        row += [step["workspace_bytes"], step["arena_bytes_in_use"]]
+        row += [" ".join(map(_format_place, step[side])) for side in ("inputs", "outputs")]
+        rows.append(row)
     return format_rows(header, rows)
 
 
@@ -227,28 +212,3 @@ def _format_summary(folder: Path, export: Export, run_us: float | None) -> str:
     if run_us is not None:
         lines.append(f"  run      {run_us / 1e3:.2f} ms, the least of {MEASURED_RUNS}")
     return "\n".join(lines)
-
-
-def _to_json(
-    export: Export,
-    graph: dict[str, Any],
-    target: TvmTarget,
-    spec: VariantSpec,
-    part: Part,
-    run_us: float | None,
-) -> dict[str, Any]:
-    state = export.tuned
-    return {
-        "model": part.name,
-        "variant": str(spec),
-        "target": target.text,
-        "name": export.program.name,
-        "files": [str(file) for file in export.files],
-        "tuned": export.is_tuned,
-        "kernels": len(export.program.kernels),
-        "kernels_tuned": state.tuned if state is not None else 0,
-        "run_ms": run_us / 1e3 if run_us is not None else None,
-        "macs": sum(step["macs"] for step in graph["steps"]),
-        **graph["memory"],
-        "call_graph": graph["steps"],
-    }

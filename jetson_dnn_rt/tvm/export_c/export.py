@@ -1,4 +1,4 @@
-"""From a part of a network to a folder of C sources that need nothing else."""
+"""Exports a part of a network to a folder of self-contained C sources."""
 
 from __future__ import annotations
 
@@ -12,16 +12,7 @@ import numpy.typing as npt
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError, ModelError
 from jetson_dnn_rt.tvm.compile import schedule
 from jetson_dnn_rt.tvm.export_c.program import Program, make_program
-from jetson_dnn_rt.tvm.export_c.sources import (
-    find_compiler_flag,
-    write_build_files,
-    write_driver,
-    write_header,
-    write_kernel_header,
-    write_kernels,
-    write_selftest,
-    write_weights,
-)
+from jetson_dnn_rt.tvm.export_c.sources import find_compiler_flag, write_sources
 from jetson_dnn_rt.tvm.guesses import find_vector_unit
 from jetson_dnn_rt.tvm.lowering import lower
 from jetson_dnn_rt.tvm.target import TvmTarget
@@ -33,9 +24,6 @@ if TYPE_CHECKING:
     from jetson_dnn_rt.models.model import Part
     from jetson_dnn_rt.tvm.database import TuningDatabase
 
-BLOB, ARRAY = WEIGHTS = ("blob", "array")
-"""Weights as a file that the caller loads, or as constant arrays that are compiled."""
-
 PRECISIONS = ("fp32",)
 
 _SEED = 7
@@ -43,29 +31,25 @@ _SEED = 7
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """How a network is exported."""
+    """Options of an export."""
 
     name: str  # prefix of files and C names, an identifier in lower case
-    model: str  # what it is, for people
-    weights: str = BLOB  # one of `WEIGHTS`
+    model: str  # human-readable description
+    array: bool = False  # weights as constant arrays that are compiled in; else a file to load
     local: bool = True  # whether the code is for this machine
 
     def __post_init__(self) -> None:
-        if self.weights not in WEIGHTS:
-            raise ConfigurationError(
-                f"weights must be one of {', '.join(WEIGHTS)}: {self.weights!r}"
-            )
         if not self.name.isidentifier() or self.name != self.name.lower():
             raise ConfigurationError(f"name must be an identifier in lower case: {self.name!r}")
 
 
 @dataclass(frozen=True)
 class Export:
-    """What was exported."""
+    """Result of an export."""
 
     program: Program
     files: tuple[Path, ...]
-    tuned: TuningState | None  # how far the kernels are tuned; None without a database: not at all
+    tuned: TuningState | None  # how far the kernels are tuned; None: no database, not tuned
     scheduled: tvm.IRModule  # the same kernels for TVM's own runtime
 
     @property
@@ -89,18 +73,18 @@ def export_c(
     precision : str
         ``fp32``.
     target : TvmTarget
-        What the kernels are scheduled for: an LLVM target of one thread.
+        Target of the schedules: an LLVM target with one thread.
     database : TuningDatabase or None
-        Schedules; kernels that it lacks are written as they are, and are slow.
+        Schedules; kernels that it lacks are written unscheduled, and are slow.
     folder : Path
-        Made where it is not there; files of the same names are replaced.
+        Created if missing; files of the same names are replaced.
 
     Raises
     ------
     BackendUnavailableError
         For another precision, a CUDA target, or several threads.
     ModelError
-        When something in the network cannot be written as C99.
+        When part of the network cannot be written as C99.
     """
     if precision not in PRECISIONS:
         raise BackendUnavailableError(
@@ -112,7 +96,7 @@ def export_c(
     if target.threads != 1:
         raise BackendUnavailableError("export-c writes code for one thread: C99 has no others")
     lowered = lower(part, precision, target)
-    tuned = None if database is None else count_tuned(lowered, target, database)
+    tuned = None if database is None else count_tuned(lowered, database)
     scheduled = schedule(lowered, target, database)
     program = make_program(scheduled, options.name, find_vector_unit(target).lanes)
     files = write_files(part, program, target, options, folder)
@@ -122,23 +106,22 @@ def export_c(
 def write_files(
     part: Part, program: Program, target: TvmTarget, options: ExportOptions, folder: Path
 ) -> tuple[Path, ...]:
-    """Write all files of a program, self-test and what it expects among them."""
-    name, array = program.name, options.weights == ARRAY
+    """Write all files of a program, including the self-test and its expected outputs."""
+    name, array = program.name, options.array
     flag = find_compiler_flag(target, options.local)
     inputs, outputs = make_reference(part)
-    check_reference(program, inputs, outputs)
-    files: dict[str, str | bytes] = {
-        f"{name}.h": write_header(program, options.model, array=array),
-        f"{name}.c": write_driver(program, array=array),
-        f"{name}_kernels.h": write_kernel_header(program),
-        f"{name}_kernels.c": write_kernels(program, vectors=False),
-        f"{name}_kernels_gnu.c": write_kernels(program, vectors=True),
-        f"{name}_selftest.c": write_selftest(program, array=array),
-        **write_build_files(name, flag, array=array),
-    }
-    if array:
-        files[f"{name}_weights.h"], files[f"{name}_weights.c"] = write_weights(program)
-    else:
+    network = program.network
+    for side, values, names in (
+        ("inputs", inputs, network.inputs),
+        ("outputs", outputs, network.outputs),
+    ):
+        wanted = [network.tensor(name).shape for name in names]
+        found = [value.shape for value in values]
+        if wanted != found:
+            raise ModelError(f"{side} have the shapes {found} in torch, {wanted} in TVM")
+    sources = write_sources(program, options.model, flag, array=array)
+    files = {file: text.encode() for file, text in sources.items()}
+    if not array:
         files[f"{name}_weights.bin"] = program.weight_blob
     for side, values in (("input", inputs), ("output", outputs)):
         for number, value in enumerate(values):
@@ -146,8 +129,7 @@ def write_files(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for file, content in files.items():
-            data = content.encode() if isinstance(content, str) else content
-            (folder / file).write_bytes(data)
+            (folder / file).write_bytes(content)
     except OSError as error:
         raise ConfigurationError(f"cannot write to {folder}: {error.strerror or error}") from error
     return tuple(folder / file for file in files)
@@ -156,7 +138,7 @@ def write_files(
 def make_reference(
     part: Part,
 ) -> tuple[list[npt.NDArray[np.float32]], list[npt.NDArray[np.float32]]]:
-    """Draw inputs, and let torch give their outputs, in float32.
+    """Draw random inputs and compute their outputs with torch, in float32.
 
     Returns
     -------
@@ -172,23 +154,3 @@ def make_reference(
         found = module(*(torch.from_numpy(each) for each in inputs))
     given = found if isinstance(found, (tuple, list)) else (found,)
     return inputs, [np.ascontiguousarray(each.float().numpy()) for each in given]
-
-
-def check_reference(
-    program: Program, inputs: list[npt.NDArray[np.float32]], outputs: list[npt.NDArray[np.float32]]
-) -> None:
-    """See that torch's inputs and outputs are those of the program.
-
-    Raises
-    ------
-    ModelError
-        When the shapes differ.
-    """
-    for side, values, names in (
-        ("inputs", inputs, program.network.inputs),
-        ("outputs", outputs, program.network.outputs),
-    ):
-        wanted = [program.tensor(name).shape for name in names]
-        found = [value.shape for value in values]
-        if wanted != found:
-            raise ModelError(f"{side} have the shapes {found} in torch, {wanted} in TVM")

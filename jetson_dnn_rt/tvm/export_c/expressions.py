@@ -1,4 +1,4 @@
-"""TIR expressions as C text: of one lane, or of a whole vector of GNU C."""
+"""TIR expressions as C text: of one lane, or of a whole GNU C vector."""
 
 from __future__ import annotations
 
@@ -9,57 +9,29 @@ from typing import Any
 
 from jetson_dnn_rt.errors import ModelError
 
-SCALARS = {
-    "float32": "float",
-    "float64": "double",
-    "int8": "int8_t",
-    "int16": "int16_t",
-    "int32": "int32_t",
-    "int64": "int64_t",
-    "uint8": "uint8_t",
-    "uint16": "uint16_t",
-    "uint32": "uint32_t",
-    "uint64": "uint64_t",
-    "bool": "uint8_t",
-}
-"""C's name of the types that kernels compute in."""
+SCALARS = {"float32": "float", "float64": "double", "bool": "uint8_t"}
+SCALARS |= {f"{kind}{n}": f"{kind}{n}_t" for kind in ("int", "uint") for n in (8, 16, 32, 64)}
+"""C names of the types that kernels compute in."""
 
+_UNARY = {"Not": "!", "BitwiseNot": "~"}
+# C99 leaves `>>` of negative numbers to the compiler; gcc and clang fill with the sign, like TVM.
 _BINARY = {
-    "Add": "+",
-    "Sub": "-",
-    "Mul": "*",
-    "Div": "/",
-    "Mod": "%",
-    "EQ": "==",
-    "NE": "!=",
-    "LT": "<",
-    "LE": "<=",
-    "GT": ">",
-    "GE": ">=",
-    "And": "&&",
-    "Or": "||",
-    "LShift": "<<",
-    # C99 leaves numbers below zero to the compiler; gcc and clang fill with the sign, as TVM does.
-    "RShift": ">>",
-    "BitwiseAnd": "&",
-    "BitwiseOr": "|",
-    "BitwiseXor": "^",
-}
-# What <math.h> of C99 has, in float.
-_MATH = frozenset(
-    f"{name}f"
-    for name in (
-        *("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "ceil", "copysign", "cos"),
-        *("cosh", "erf", "exp", "exp2", "expm1", "fabs", "floor", "fma", "fmod", "hypot", "ldexp"),
-        *("log", "log10", "log1p", "log2", "nearbyint", "pow", "round", "rint", "sin", "sinh"),
-        *("sqrt", "tan", "tanh", "trunc"),
-    )
-)
-_WIDE = frozenset(name[:-1] for name in _MATH)
+    "Add": "+", "Sub": "-", "Mul": "*", "Div": "/", "Mod": "%", "EQ": "==", "NE": "!=", "LT": "<",
+    "LE": "<=", "GT": ">", "GE": ">=", "And": "&&", "Or": "||", "LShift": "<<", "RShift": ">>",
+    "BitwiseAnd": "&", "BitwiseOr": "|", "BitwiseXor": "^",
+}  # fmt: skip
+# Functions of C99's <math.h>.
+_WIDE = frozenset((
+    "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "ceil", "copysign", "cos", "cosh",
+    "erf", "exp", "exp2", "expm1", "fabs", "floor", "fma", "fmod", "hypot", "ldexp", "log",
+    "log10", "log1p", "log2", "nearbyint", "pow", "round", "rint", "sin", "sinh", "sqrt", "tan",
+    "tanh", "trunc",
+))  # fmt: skip
+_MATH = frozenset(f"{name}f" for name in _WIDE)
 
 
 def format_number(value: float, scalar: str) -> str:
-    """A constant of a type in C."""
+    """C text of a constant of a type."""
     if isinstance(value, int):
         value = int(value)  # of bool
         if value == -(2**63):
@@ -82,7 +54,7 @@ def format_number(value: float, scalar: str) -> str:
 
 
 def kind_of(node: Any) -> str:
-    """Name of a node's class."""
+    """Class name of a node."""
     return type(node).__name__
 
 
@@ -95,40 +67,37 @@ def split_type(node: Any) -> tuple[str, int]:
 
 @dataclass(frozen=True)
 class Lane:
-    """One lane of vectors, by the C expression of its number."""
+    """One lane of a vector, given by the C expression of its index."""
 
     number: str
 
 
 @dataclass(frozen=True)
 class Lanes:
-    """A run of lanes, as one vector of GNU C."""
+    """A run of lanes, as one GNU C vector."""
 
     first: int
     width: int
 
 
 Shape = Lane | Lanes | None
-"""What an expression is written for; None: it has one lane."""
+"""Lanes that an expression is written for; None: it has one lane."""
 
 
 class ExpressionPrinter:
     """Writes expressions of a kernel.
 
-    `name_of` gives the C name of a variable or buffer, `vector_type` that of a vector type, from
-    scalar type and lanes.
+    `name_of` returns the C name of a variable or buffer, `vector_type` that of a vector type,
+    given scalar type and lanes.
     """
 
     def __init__(
-        self,
-        name_of: Callable[[Any], str],
-        vector_type: Callable[[str, int], str],
-        kernel: str,
+        self, name_of: Callable[[Any], str], vector_type: Callable[[str, int], str], kernel: str
     ) -> None:
         self._name_of, self._vector_type, self._kernel = name_of, vector_type, kernel
 
     def fits_vector(self, node: Any) -> bool:
-        """Whether an expression can be written as vectors of GNU C: no gathers, no calls."""
+        """Whether an expression can be written with GNU C vectors: no gathers, no calls."""
         lanes = split_type(node)[1]
         if lanes == 1:
             return True
@@ -148,9 +117,9 @@ class ExpressionPrinter:
         return kind == "Var"
 
     def write(self, node: Any, shape: Shape = None) -> str:
-        """Text of an expression, in brackets where they may be needed.
+        """C text of an expression, in parentheses where they may be needed.
 
-        Raises `ModelError` when it has something that C99 does not.
+        Raises `ModelError` when it cannot be expressed in C99.
         """
         scalar, lanes = split_type(node)
         if lanes == 1 and shape is not None:
@@ -159,15 +128,26 @@ class ExpressionPrinter:
         kind = kind_of(node)
         if kind in _BINARY:
             return f"({self.write(node.a, shape)} {_BINARY[kind]} {self.write(node.b, shape)})"
+        if kind in _UNARY:
+            return f"({_UNARY[kind]}{self.write(node.a, shape)})"
+        if kind in ("IntImm", "FloatImm"):
+            text = format_number((int if kind == "IntImm" else float)(node.value), scalar)
+            return f"({text})" if text.startswith("-") else text
+        if kind in ("Max", "Min"):
+            a, b = self.write(node.a, shape), self.write(node.b, shape)
+            if isinstance(shape, Lanes):
+                vector = self._vector_type("float32", shape.width)
+                return f"V_{kind.upper()}({vector}, {a}, {b})"
+            return f"{kind.lower()}_{scalar}({unwrap(a)}, {unwrap(b)})"
         writer = getattr(self, f"_write_{kind.lower()}", None)
         if writer is None:
-            raise self._refuse(f"the TIR expression {kind}")
+            raise self.refuse(f"the TIR expression {kind}")
         return str(writer(node, shape))
 
     def address(self, node: Any, shape: Shape, lanes: int = 1) -> str:
         """Index of a load or store of so many lanes.
 
-        The index is a vector, or a buffer's elements are, whose lanes lie one after the other.
+        The index is a vector, or the buffer's elements are, with consecutive lanes.
         """
         if lanes > 1 and split_type(node)[1] == 1:
             base = f"({self.write(node)} * {lanes})"
@@ -181,7 +161,8 @@ class ExpressionPrinter:
                 return f"{base} + {shape.number}{stride}"
         return unwrap(self.write(node, shape))
 
-    def _refuse(self, what: str) -> ModelError:
+    def refuse(self, what: str) -> ModelError:
+        """Error for a construct that C99 lacks."""
         return ModelError(
             f"kernel {self._kernel} has {what}, which export-c does not write as C99: run this "
             "network with another back end"
@@ -189,14 +170,6 @@ class ExpressionPrinter:
 
     def _splat(self, text: str, scalar: str, width: int) -> str:
         return f"(({self._vector_type(scalar, width)}){{{', '.join([text] * width)}}})"
-
-    def _write_intimm(self, node: Any, _: Shape) -> str:
-        text = format_number(int(node.value), split_type(node)[0])
-        return f"({text})" if text.startswith("-") else text
-
-    def _write_floatimm(self, node: Any, _: Shape) -> str:
-        text = format_number(float(node.value), split_type(node)[0])
-        return f"({text})" if text.startswith("-") else text
 
     def _write_var(self, node: Any, shape: Shape) -> str:
         name = self._name_of(node)
@@ -231,35 +204,15 @@ class ExpressionPrinter:
         if scalar == "bool":
             return f"({inner} != 0)"
         if scalar not in SCALARS:
-            raise self._refuse(f"the type {scalar}")
+            raise self.refuse(f"the type {scalar}")
         return f"(({SCALARS[scalar]}){inner})"
-
-    def _write_max(self, node: Any, shape: Shape) -> str:
-        return self._write_extreme(node, shape, ">")
-
-    def _write_min(self, node: Any, shape: Shape) -> str:
-        return self._write_extreme(node, shape, "<")
-
-    def _write_extreme(self, node: Any, shape: Shape, sign: str) -> str:
-        a, b = self.write(node.a, shape), self.write(node.b, shape)
-        if isinstance(shape, Lanes):
-            name = "MAX" if sign == ">" else "MIN"
-            return f"V_{name}({self._vector_type('float32', shape.width)}, {a}, {b})"
-        name = "max" if sign == ">" else "min"
-        return f"{name}_{split_type(node)[0]}({unwrap(a)}, {unwrap(b)})"
-
-    def _write_not(self, node: Any, shape: Shape) -> str:
-        return f"(!{self.write(node.a, shape)})"
-
-    def _write_bitwisenot(self, node: Any, shape: Shape) -> str:
-        return f"(~{self.write(node.a, shape)})"
 
     def _write_select(self, node: Any, shape: Shape) -> str:
         parts = _branches(node)
         if parts is None:
-            raise self._refuse("a choice that is none")
+            raise self.refuse("a choice that is none")
         condition, true, false = parts
-        # A vector's condition is one for all lanes (`fits_vector`).
+        # A vector has one condition for all lanes (`fits_vector`).
         asked = self.write(condition, shape if isinstance(shape, Lane) else None)
         return f"({asked} ? {self.write(true, shape)} : {self.write(false, shape)})"
 
@@ -275,12 +228,12 @@ class ExpressionPrinter:
         elif split_type(node)[0] == "float32" and f"{name}f" in _MATH:
             name = f"{name}f"
         if name not in _MATH and name not in _WIDE:
-            raise self._refuse(f"a call of {name}")
+            raise self.refuse(f"a call of {name}")
         return f"{name}({', '.join(unwrap(self.write(each, shape)) for each in arguments)})"
 
 
 def _branches(node: Any) -> tuple[Any, Any, Any] | None:
-    """Condition and values of a `Select` or of a call of ``if_then_else``; None for others."""
+    """Condition and values of a `Select` or an ``if_then_else`` call; None for other nodes."""
     if kind_of(node) == "Select":
         return node.condition, node.true_value, node.false_value
     if str(node.op.name).endswith("if_then_else"):
@@ -294,7 +247,7 @@ def _first(shape: Shape) -> int:
 
 
 def is_run(index: Any) -> bool:
-    """Whether the lanes of a load or store lie one after the other."""
+    """Whether the lanes of a load or store are consecutive."""
     return split_type(index)[1] == 1 or (kind_of(index) == "Ramp" and _is_one(index.stride))
 
 
@@ -303,7 +256,7 @@ def _is_one(node: Any) -> bool:
 
 
 def unwrap(text: str) -> str:
-    """Text without brackets around all of it."""
+    """Text without enclosing parentheses."""
     if not (text.startswith("(") and text.endswith(")")):
         return text
     depth = 0

@@ -1,8 +1,8 @@
-"""Loop nests of a kernel: which loops run over the terms of sums, which over the sums."""
+"""Loop nests of a kernel: loops over the terms of sums, and loops over the sums."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,14 +15,14 @@ class Nest:
 
     loops: list[Any]  # from the outermost, all with constant bounds
     body: list[Any]  # bindings of indices, and stores x[i] = x[i] + ... into buffers
-    indices: set[Any]  # variables that decide which element a store is to
-    buffers: set[Any]  # that are stored to
+    indices: set[Any]  # variables that select the element of a store
+    buffers: set[Any]  # targets of stores
 
 
 def find_nest(node: Any) -> Nest | None:
-    """Read a loop as a nest of sums; None where it is not one.
+    """Parse a loop as a nest of sums; None where it is not one.
 
-    Bindings between loops are taken into the body: they are of indices only, and have no effects.
+    Bindings between loops are moved into the body: they bind indices only, without side effects.
     """
     loops: list[Any] = []
     body: list[Any] = []
@@ -57,26 +57,32 @@ def list_statements(node: Any) -> list[Any]:
     return [node]
 
 
-def count_stores(statements: list[Any]) -> int:
-    """How many stores stand in statements and in what they hold."""
-    count = 0
+def walk_statements(statements: list[Any]) -> Iterator[Any]:
+    """Statements and the statements nested in them."""
     for each in statements:
-        count += kind_of(each) == "BufferStore"
-        for name in ("then_case", "else_case", "body"):
-            part = getattr(each, name, None)
+        yield each
+        parts = (getattr(each, name, None) for name in ("body", "then_case", "else_case"))
+        for part in parts:
             if part is not None:
-                count += count_stores(list_statements(part))
-    return count
+                yield from walk_statements(list_statements(part))
 
 
 def find_index_variables(statements: list[Any], counts: Callable[[Any], bool]) -> set[Any]:
-    """Variables that indices of some buffers are made of, through bindings too.
+    """Variables that the indices of some buffers depend on, also through bindings.
 
-    `counts` says of a buffer whether it is one of them; loops in the statements are searched too.
+    `counts` selects the buffers; loops in the statements are searched too.
     """
     indices: list[Any] = []
     bound: dict[Any, Any] = {}
-    _collect(statements, counts, indices, bound)
+    for each in walk_statements(statements):
+        kind = kind_of(each)
+        if kind == "Bind":
+            bound[each.var] = each.value
+        if kind in ("Bind", "BufferStore"):
+            loads = (load for load in find_loads(each.value) if counts(load.source))
+            indices += [index for load in loads for index in load.indices]
+        if kind == "BufferStore" and counts(each.buffer):
+            indices += list(each.indices)
     found: set[Any] = set()
     while indices:
         for each in _variables(indices.pop()):
@@ -88,7 +94,7 @@ def find_index_variables(statements: list[Any], counts: Callable[[Any], bool]) -
 
 
 def walk(node: Any) -> list[Any]:
-    """A value's nodes, except for what is computed of indices."""
+    """Nodes of a value, except in the computation of indices."""
     found = [node]
     if kind_of(node) in ("TensorLoad", "Ramp"):
         return found
@@ -96,7 +102,7 @@ def walk(node: Any) -> list[Any]:
 
 
 def find_loads(node: Any) -> list[Any]:
-    """The loads of a value."""
+    """Loads in a value."""
     return [each for each in walk(node) if kind_of(each) == "TensorLoad"]
 
 
@@ -119,33 +125,8 @@ def _variables(node: Any) -> list[Any]:
     return [each for part in children for each in _variables(part)]
 
 
-def _collect(
-    statements: list[Any],
-    counts: Callable[[Any], bool],
-    indices: list[Any],
-    bound: dict[Any, Any],
-) -> None:
-    for each in statements:
-        kind = kind_of(each)
-        if kind == "Bind":
-            bound[each.var] = each.value
-        if kind in ("Bind", "BufferStore"):
-            indices += [
-                index
-                for load in find_loads(each.value)
-                if counts(load.source)
-                for index in load.indices
-            ]
-        if kind == "BufferStore" and counts(each.buffer):
-            indices += list(each.indices)
-        for name in ("body", "then_case", "else_case"):
-            part = getattr(each, name, None)
-            if part is not None:
-                _collect(list_statements(part), counts, indices, bound)
-
-
 def _binds_index(node: Any) -> bool:
-    """Whether a statement binds an integer that is computed without memory."""
+    """Whether a statement binds an integer computed without memory accesses."""
     if kind_of(node) != "Bind":
         return False
     scalar, lanes = split_type(node.value)
@@ -153,7 +134,7 @@ def _binds_index(node: Any) -> bool:
 
 
 def _is_sum(store: Any, buffers: set[Any]) -> bool:
-    """Whether a store adds to what is there, and reads nothing else that is stored to."""
+    """Whether a store adds to its target and reads no other target of stores."""
     if kind_of(store.value) != "Add":
         return False
     own = [load for load in find_loads(store.value) if load.source in buffers]

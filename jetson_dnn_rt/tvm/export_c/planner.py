@@ -2,8 +2,8 @@
 
 Offset assignment is the problem of Dynamic Storage Allocation, which is NP-hard. Greedy by size
 with best fit (Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference",
-2020) is near the lower bound on networks; several orders are tried and the smallest arena is
-taken.
+2020) comes close to the lower bound on networks; several orders are tried and the smallest arena
+wins.
 """
 
 from __future__ import annotations
@@ -14,22 +14,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Block:
-    """Memory that is in use from step `first` to `last`, both included."""
+    """Memory in use from step `first` to `last`, both included."""
 
     name: str
     bytes: int
     first: int
     last: int
 
-    def __post_init__(self) -> None:
-        if self.bytes <= 0 or self.first > self.last:
-            raise ValueError(
-                f"block {self.name}: bytes must be > 0 and first <= last: {self.bytes}, "
-                f"{self.first}, {self.last}"
-            )
-
     def meets(self, other: Block) -> bool:
-        """Whether both are in use in some step."""
+        """Whether both are in use in the same step."""
         return self.first <= other.last and other.first <= self.last
 
 
@@ -43,21 +36,14 @@ class MemoryPlan:
 
 
 def plan_memory(blocks: Sequence[Block], alignment: int) -> MemoryPlan:
-    """Find offsets, multiples of the alignment.
-
-    Raises `ValueError` when a name is there twice, or the alignment is not positive.
-    """
-    if alignment < 1:
-        raise ValueError(f"alignment must be >= 1: {alignment}")
-    if len({block.name for block in blocks}) != len(blocks):
-        raise ValueError("two blocks have the same name")
+    """Find offsets, multiples of the alignment; block names must be unique."""
     sizes = {block.name: round_up(block.bytes, alignment) for block in blocks}
     orders: list[Callable[[Block], tuple[int, ...]]] = [
         lambda block: (-block.bytes, block.first),
         lambda block: (-(block.last - block.first), -block.bytes),
         lambda block: (-block.bytes * (block.last - block.first + 1), block.first),
         lambda block: (block.first, -block.bytes),
-        lambda block: (-_load(blocks, sizes, block), -block.bytes),
+        lambda block: (-_load(blocks, block, alignment), -block.bytes),
     ]
     plans = [_place(sorted(blocks, key=order), sizes) for order in orders]
     arena, offsets = min(plans, key=lambda plan: plan[0])
@@ -65,7 +51,7 @@ def plan_memory(blocks: Sequence[Block], alignment: int) -> MemoryPlan:
 
 
 def find_bound(blocks: Sequence[Block], alignment: int = 1) -> int:
-    """Largest sum of the sizes, rounded up, of blocks that are in use in one step."""
+    """Largest sum of the rounded sizes of blocks in use in one step."""
     return max((sum_in_use(blocks, step.first, alignment) for step in blocks), default=0)
 
 
@@ -77,17 +63,14 @@ def sum_in_use(blocks: Sequence[Block], step: int, alignment: int = 1) -> int:
 
 
 def round_up(value: int, multiple: int) -> int:
-    """The next multiple that is not smaller."""
+    """Smallest multiple that is not below the value."""
     return -(-value // multiple) * multiple
 
 
-def _load(blocks: Sequence[Block], sizes: dict[str, int], block: Block) -> int:
-    """The most that is in use at a time while a block is."""
+def _load(blocks: Sequence[Block], block: Block, alignment: int) -> int:
+    """Most bytes in use at a time while a block is in use."""
     steps = [block.first, *(b.first for b in blocks if block.first <= b.first <= block.last)]
-    return max(
-        sum(sizes[other.name] for other in blocks if other.first <= step <= other.last)
-        for step in steps
-    )
+    return max(sum_in_use(blocks, step, alignment) for step in steps)
 
 
 def _place(blocks: Sequence[Block], sizes: dict[str, int]) -> tuple[int, dict[str, int]]:

@@ -1,4 +1,4 @@
-"""A network as Relax calls it, its kernels, and where every value lies: what the C files say."""
+"""Content of the C files: the network's kernel calls, its kernels and its memory layout."""
 
 from __future__ import annotations
 
@@ -23,21 +23,31 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Tensor:
-    """A value between kernels; `scalar` is the type of its elements, as numpy names it."""
+    """A value between kernels; `scalar` is the numpy name of its element type."""
 
     name: str
     shape: tuple[int, ...]
     scalar: str
 
     @property
+    def c_type(self) -> str:
+        """C type of the elements."""
+        return SCALARS[self.scalar]
+
+    @property
+    def elements(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
     def bytes(self) -> int:
         """Its size."""
-        return math.prod(self.shape) * np.dtype(self.scalar).itemsize
+        return self.elements * np.dtype(self.scalar).itemsize
 
 
 @dataclass(frozen=True)
 class Call:
-    """A kernel that is called, with the names of its tensors."""
+    """A kernel call, with the names of its tensors."""
 
     kernel: str
     inputs: tuple[str, ...]
@@ -46,43 +56,43 @@ class Call:
 
 @dataclass
 class Network:
-    """What the driver does."""
+    """Work of the driver: tensors and kernel calls."""
 
-    # without constants and what is only another view
+    # without constants and views
     tensors: dict[str, Tensor] = field(default_factory=dict)
     # weights in order of their first use
     constants: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
-    calls: list[Call] = field(default_factory=list)  # in the order in which they run
-    inputs: tuple[str, ...] = ()  # that the caller gives
+    calls: list[Call] = field(default_factory=list)  # in execution order
+    inputs: tuple[str, ...] = ()  # from the caller
     outputs: tuple[str, ...] = ()
+
+    def tensor(self, name: str) -> Tensor:
+        """A value or weight by name."""
+        if name in self.constants:
+            value = self.constants[name]
+            return Tensor(name, value.shape, value.dtype.name)
+        return self.tensors[name]
 
 
 @dataclass(frozen=True)
 class Program:
-    """What is written as C."""
+    """Everything that is written as C."""
 
     name: str  # prefix of all names and files
-    network: Network  # order and weights; weights that nothing uses are left out
-    kernels: dict[str, Kernel]  # with vectors of GNU C
+    network: Network  # order and weights; unused weights are left out
+    kernels: dict[str, Kernel]  # with GNU C vectors
     portable: dict[str, Kernel]  # as plain loops
-    blocks: tuple[Block, ...]  # what lies in the arena
+    blocks: tuple[Block, ...]  # content of the arena
     plan: MemoryPlan
-    weight_offsets: dict[str, int]  # where each begins in the blob
+    weight_offsets: dict[str, int]  # start of each in the blob
 
     @property
     def weight_blob(self) -> bytes:
         """All weights, little-endian."""
-        blob = bytearray(
-            max(
-                (self.weight_offsets[name] + value.nbytes
-                 for name, value in self.network.constants.items()),
-                default=0,
-            )
-        )  # fmt: skip
+        blob = bytearray()
         for name, value in self.network.constants.items():
-            data = value.astype(value.dtype.newbyteorder("<")).tobytes()
-            begin = self.weight_offsets[name]
-            blob[begin : begin + len(data)] = data
+            blob.extend(bytes(self.weight_offsets[name] - len(blob)))
+            blob += value.astype(value.dtype.newbyteorder("<")).tobytes()
         return bytes(blob)
 
     @property
@@ -92,7 +102,7 @@ class Program:
 
     @property
     def stack_bytes(self) -> int:
-        """Local arrays of the kernel that has the most."""
+        """Bytes of local arrays, of the kernel with the most."""
         return max((kernel.stack_bytes for kernel in self.kernels.values()), default=0)
 
     @property
@@ -100,28 +110,17 @@ class Program:
         """Multiply-accumulates of one run."""
         return sum(self.kernels[call.kernel].macs for call in self.network.calls)
 
-    def tensor(self, name: str) -> Tensor:
-        """A value or weight by name."""
-        if name in self.network.constants:
-            value = self.network.constants[name]
-            return Tensor(name, value.shape, value.dtype.name)
-        return self.network.tensors[name]
-
-    def kernel_of(self, step: int) -> Kernel:
-        """The kernel that a step calls."""
-        return self.kernels[self.network.calls[step].kernel]
-
     def in_use(self, step: int) -> int:
-        """Bytes of the arena that a step needs: values that live, and its work space."""
+        """Arena bytes that a step needs: live values and its workspace."""
         return sum_in_use(self.blocks, step, ALIGNMENT)
 
 
 def make_program(scheduled: tvm.IRModule, name: str, vector_lanes: int) -> Program:
     """Lower a scheduled network, for one thread, and plan its memory.
 
-    `name` is an identifier of C, prefix of all names; `vector_lanes` are floats of a vector
-    register of the processor. Raises `ModelError` when something in it cannot be written as C99;
-    says what.
+    `name` is a C identifier, the prefix of all names; `vector_lanes` is the number of floats in a
+    vector register of the processor. Raises `ModelError`, with the reason, when it cannot be
+    written as C99.
     """
     network = read_network(scheduled)
     functions = lower_kernels(scheduled)
@@ -147,10 +146,10 @@ def make_program(scheduled: tvm.IRModule, name: str, vector_lanes: int) -> Progr
 
 
 def find_blocks(network: Network, workspace: Callable[[str], int]) -> list[Block]:
-    """What must lie in the arena, and from which step to which.
+    """Blocks of the arena, with the first and last step of each.
 
-    Inputs and outputs of the network are the caller's memory. `workspace` gives the bytes that a
-    kernel needs beside its operands.
+    Inputs and outputs of the network are the caller's memory. `workspace` returns the bytes that a
+    kernel needs besides its operands.
     """
     given = {*network.inputs, *network.outputs}
     blocks = []
@@ -169,16 +168,9 @@ def find_blocks(network: Network, workspace: Callable[[str], int]) -> list[Block
 
 
 def _check(call: Call, kernel: Kernel, network: Network) -> None:
-    """See that a call gives what the kernel takes: C would not notice."""
-    names = (*call.inputs, *call.outputs)
-    found: list[Any] = []
-    for name in names:
-        value = network.constants.get(name)
-        if value is not None:
-            found.append((value.dtype.name, value.nbytes))
-        else:
-            tensor = network.tensors[name]
-            found.append((np.dtype(tensor.scalar).name, tensor.bytes))
+    """Check that a call matches the kernel's parameters: C would not."""
+    values = [network.tensor(name) for name in (*call.inputs, *call.outputs)]
+    found = [(value.scalar, value.bytes) for value in values]
     wanted = [(operand.scalar, operand.bytes) for operand in kernel.operands]
     if found != wanted:
         raise ModelError(f"kernel {kernel.name} takes {wanted}, the network gives {found}")
@@ -191,18 +183,30 @@ def lower_kernels(module: tvm.IRModule) -> dict[str, Any]:
     """Lower the kernels of a scheduled network; raises `ModelError` when TVM cannot.
 
     They get serial loops, vectors where the schedule has them, and 32-bit indices. The passes are
-    those of TVM's own CPU pipeline (``tvm.s_tir.pipeline``) up to where it would wrap a kernel
-    into the calling convention of its runtime.
+    those of TVM's own CPU pipeline (``tvm.s_tir.pipeline``) up to the point where it would wrap a
+    kernel in the calling convention of its runtime.
     """
     import tvm
     from tvm import tirx
+    from tvm.s_tir import transform
 
     kernels = {
         name: function.with_attr("global_symbol", name)
         for name, function in list_kernels(module).items()
     }
     target = tvm.target.Target({"kind": "c"})
-    passes = [tirx.transform.BindTarget(target.with_host(target)), *_list_passes()]
+    tir = tirx.transform
+    passes = [
+        tir.BindTarget(target.with_host(target)), transform.CanonicalizeLoop(),
+        transform.LowerInitBlock(), transform.PlanAndUpdateBufferAllocationLocation(),
+        transform.ConvertBlocksToOpaque(), transform.CompactBufferAllocation(),
+        transform.LowerMatchBuffer(), transform.StmtSimplify(), transform.AnnotateIrregularLoop(),
+        transform.LowerOpaqueBlock(), tir.FlattenBuffer(), tir.NarrowDataType(32),
+        transform.LoopPartition(), tir.VectorizeLoop(True), tir.StorageRewrite(),
+        transform.HoistIfThenElse(), tir.UnrollLoop(), transform.RenormalizeSplitPattern(),
+        tir.StmtSimplify(), tir.RemoveNoOp(), transform.RewriteUnsafeSelect(),
+        tir.CommonSubexprElim(), tir.LowerIntrin(),
+    ]  # fmt: skip
     try:
         lowered = tvm.transform.Sequential(passes)(tvm.IRModule(kernels))
     except Exception as error:  # TVM's errors have no class in common
@@ -210,39 +214,10 @@ def lower_kernels(module: tvm.IRModule) -> dict[str, Any]:
     return {variable.name_hint: function for variable, function in lowered.functions.items()}
 
 
-def _list_passes() -> list[tvm.transform.Pass]:
-    from tvm import s_tir, tirx
-
-    return [
-        s_tir.transform.CanonicalizeLoop(),
-        s_tir.transform.LowerInitBlock(),
-        s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
-        s_tir.transform.ConvertBlocksToOpaque(),
-        s_tir.transform.CompactBufferAllocation(),
-        s_tir.transform.LowerMatchBuffer(),
-        s_tir.transform.StmtSimplify(),
-        s_tir.transform.AnnotateIrregularLoop(),
-        s_tir.transform.LowerOpaqueBlock(),
-        tirx.transform.FlattenBuffer(),
-        tirx.transform.NarrowDataType(32),
-        s_tir.transform.LoopPartition(),
-        tirx.transform.VectorizeLoop(True),
-        tirx.transform.StorageRewrite(),
-        s_tir.transform.HoistIfThenElse(),
-        tirx.transform.UnrollLoop(),
-        s_tir.transform.RenormalizeSplitPattern(),
-        tirx.transform.StmtSimplify(),
-        tirx.transform.RemoveNoOp(),
-        s_tir.transform.RewriteUnsafeSelect(),
-        tirx.transform.CommonSubexprElim(),
-        tirx.transform.LowerIntrin(),
-    ]
-
-
 def read_network(module: tvm.IRModule) -> Network:
     """Read ``main`` of a scheduled network; reshapes are views of the same memory and disappear.
 
-    Raises `ModelError` when it does something else than calling kernels with fixed shapes.
+    Raises `ModelError` when it does anything but call kernels with fixed shapes.
     """
     import tvm
     from tvm.relax import transform
@@ -306,7 +281,7 @@ class _Reader:
         self.network.calls.append(Call(kernel, tuple(inputs), tuple(names)))
 
     def values(self, node: Any) -> list[str]:
-        """Names of the tensors that an expression is."""
+        """Names of the tensors of an expression."""
         kind = kind_of(node)
         if node in self._known:
             return self._known[node]

@@ -52,14 +52,14 @@ class DamagedEntryError(ValueError):
 
 
 class OtherSchemaError(ValueError):
-    """An entry was written by a release with another form of entries."""
+    """An entry was written by a release with another format of entries."""
 
 
 @dataclass(frozen=True)
 class EntryKey:
     """All that decides the content of an entry: where one field differs, it is another entry.
 
-    A field that cannot be what it stands for is a `ValueError`, which names it. Those of the back
+    An invalid field raises a `ValueError`, which names it. Those of the back
     end are empty where the content does not depend on it, as for weights.
     """
 
@@ -72,7 +72,7 @@ class EntryKey:
     device: _Line = ""  # the GPU with its compute capability, or the CPU
     precision: _OptionalWord = ""
     shapes: Annotated[tuple[_Shape, ...], at_most(256)] = ()  # of the inputs
-    options: _Line = ""  # whatever else decides: "threads=2"
+    options: _Line = ""  # anything else that decides: "threads=2"
 
     def __post_init__(self) -> None:
         check_record(self)
@@ -128,7 +128,7 @@ class Header:
         """Write ``entry.json``.
 
         Raises `ValueError` when a file's name is not allowed, there are too many, or the facts are
-        no JSON or too large.
+        not JSON or too large.
         """
         header = replace(self, model=make_printable(self.model)[:_MAX_TEXT])
         check_record(header)
@@ -146,7 +146,7 @@ class Header:
         """Read ``entry.json``.
 
         Raises `OtherSchemaError` when another release wrote it, `DamagedEntryError` when it is
-        anything else than what `encode` gave.
+        anything but the output of `encode`.
         """
         try:
             header = json.loads(text, parse_constant=_refuse_constant)
@@ -170,7 +170,7 @@ class Header:
 class Entry:
     """An entry with the content of its files, as it was read and checked.
 
-    What was hashed is what is in `files`, whatever becomes of the files on disk.
+    `files` holds the bytes that were hashed, whatever happens to the files on disk.
     """
 
     header: Header

@@ -40,7 +40,7 @@ class Listing:
     used: datetime  # when it was stored or last loaded, to a day, in UTC
     header: Header | None  # None where it cannot be read
     problem: str  # why it cannot be used; empty where nothing looks wrong
-    foreign: bool = False  # it holds what the library does not write, so it is not removed
+    foreign: bool = False  # it holds files that the library does not write, so it is not removed
 
 
 def make_root(path: Path) -> None:
@@ -78,7 +78,7 @@ def open_below(root: Path, parts: tuple[str, ...], *, create: bool = False) -> I
 
 
 def list_names(root: Path, parts: tuple[str, ...] = ()) -> list[str]:
-    """Names in a folder below the root, sorted; none where it is no folder or a link to one.
+    """Names in a folder below the root, sorted; none where it is not a folder, or a link to one.
 
     Raises `PermissionError` when it cannot be read, or others may write to a level of it.
     """
@@ -103,7 +103,7 @@ def write_file(folder: int, name: str, data: bytes) -> None:
 def read_file(folder: int, path: Path, limit: int) -> bytes:
     """Read a regular file of an open folder, which `path` names.
 
-    Raises `DamagedEntryError` when it is missing, a link, no file, not trusted, or larger than
+    Raises `DamagedEntryError` when it is missing, a link, not a file, not trusted, or larger than
     `limit` bytes.
     """
     name = path.name
@@ -113,12 +113,12 @@ def read_file(folder: int, path: Path, limit: int) -> bytes:
         raise DamagedEntryError(f"{name} is missing") from error
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENXIO):
-            raise DamagedEntryError(f"{name} is no regular file") from error
+            raise DamagedEntryError(f"{name} is not a regular file") from error
         raise
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode):
         os.close(fd)
-        raise DamagedEntryError(f"{name} is no regular file")
+        raise DamagedEntryError(f"{name} is not a regular file")
     with os.fdopen(fd, "rb") as file:
         if fault := find_fault(status, path):
             raise DamagedEntryError(fault)
@@ -137,8 +137,8 @@ def _read_header(folder: int, path: Path) -> Header:
 def read_entry(folder: int, path: Path) -> Entry:
     """Read an entry from its open folder and check all of it.
 
-    Raises `DamagedEntryError` when a file is missing, no file, of another size or of another hash;
-    `OtherSchemaError` when another release wrote it.
+    Raises `DamagedEntryError` when a file is missing, not a file, of another size or of another
+    hash; `OtherSchemaError` when another release wrote it.
     """
     header = _read_header(folder, path)
     files = {}
@@ -161,7 +161,7 @@ def describe_entry(folder: int, path: Path) -> Listing:
         if stat.S_ISREG(status.st_mode):
             fault = fault or find_fault(status, path / name)
         elif not stat.S_ISLNK(status.st_mode):
-            foreign = f"{make_printable(name)} is no regular file"
+            foreign = f"{make_printable(name)} is not a regular file"
     header, problem = None, ""
     try:
         header = _read_header(folder, path)
@@ -177,7 +177,7 @@ def describe_entry(folder: int, path: Path) -> Listing:
         problem = f"{HEADER}: {error.strerror}"
     if HEADER not in sizes:
         foreign = foreign or f"there is no {HEADER}"
-    # A date that no clock here has shown is that of a wrong clock, or of no calendar at all.
+    # A date in the future comes from a wrong clock, and may be beyond any calendar.
     used_s = min(max(_used_s(folder), 0.0), time.time())
     used = datetime.fromtimestamp(used_s, timezone.utc)
     return Listing(path, sum(sizes.values()), used, header, foreign or problem, bool(foreign))
@@ -192,7 +192,7 @@ def _used_s(folder: int) -> float:
 
 
 def touch(folder: int) -> None:
-    """Keep the day of use, where the folder may be written."""
+    """Record the day of use, where the folder is writable."""
     if time.time() - _used_s(folder) > _DAY_S:
         with contextlib.suppress(OSError):
             os.utime(HEADER, dir_fd=folder, follow_symlinks=False)

@@ -1,4 +1,4 @@
-"""Built variants on disk: made once, checked on every load, found by what they are.
+"""Built variants on disk: made once, checked on every load, found by their key.
 
 ::
 
@@ -9,9 +9,9 @@
             entry.json                          key, sizes and hashes of the files, facts
             weights.safetensors                 files
 
-An entry appears by one rename of a finished folder, so that nobody ever sees half of it, and two
-processes that build the same thing at once end with the whole entry of one of them. A reader that
-is overtaken by such a change reads again.
+An entry appears by one rename of a finished folder, so that no reader ever sees half of it, and
+two processes that build the same thing at once end with the whole entry of one of them. A reader
+that is overtaken by such a change reads again.
 """
 
 from __future__ import annotations
@@ -98,9 +98,9 @@ class Removal:
 class Library:
     """Entries on disk, by default below `default_root`; nothing is made before the first `store`.
 
-    One that cannot be written to still gives what is in it; what is stored then stays in memory,
-    which is logged once. Raises `ConfigurationError` when the root is no folder, or it or a folder
-    above it is not trusted: what is in it is run.
+    From one that cannot be written entries are still loaded; stored ones then stay in memory,
+    which is logged once. Raises `ConfigurationError` when the root is not a folder, or it or a
+    folder above it is not trusted: its content is run.
     """
 
     def __init__(self, root: Path | None = None) -> None:
@@ -177,7 +177,7 @@ class Library:
         return (now.st_dev, now.st_ino) != (before.st_dev, before.st_ino)
 
     def _report_outdated(self, key: EntryKey) -> None:
-        """Log when there is the same thing of another version or device."""
+        """Log that the same entry exists for another version or device."""
         wanted = {"backend_version", "device"}
         for model in self._model_folders(key):
             for name in self._names(model, key.variant):
@@ -283,7 +283,7 @@ class Library:
                     os.fsync(parent)
                     return self.root.joinpath(*parts)
                 except FileNotFoundError:
-                    continue  # somebody pruned the empty folder between the two steps
+                    continue  # another process pruned the empty folder between the two steps
                 except OSError as error:
                     if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
                         raise
@@ -337,13 +337,14 @@ class Library:
         Parameters
         ----------
         find_stale : callable, optional
-            Says why an entry is of no more use, or nothing; with it damaged ones go too.
+            Returns why an entry is no longer of use, or nothing; with it damaged ones are removed
+            too.
         unused_days : float, optional
             Remove those that were not used for longer.
         limit_bytes : int, optional
             Remove those used longest ago until the rest is no larger.
         dry_run : bool
-            Only return what would go.
+            Only return what would be removed.
         """
         now = datetime.now(timezone.utc)
         kept, removals = [], []
@@ -386,7 +387,7 @@ class Library:
                         yield listing
 
     def _look(self, parts: tuple[str, str, str]) -> Listing | None:
-        """Describe a folder of an entry; None where it is no such folder, or is gone."""
+        """Describe a folder of an entry; None where it is not one, or is gone."""
         if not _DIGEST.fullmatch(parts[-1]):
             return None
         path = self.root.joinpath(*parts)
@@ -402,7 +403,7 @@ class Library:
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
                 return None
-            # Whose it is cannot be told, so it stays.
+            # Its origin is unknown, so it stays.
             now = datetime.now(timezone.utc)
             return Listing(path, 0, now, None, _tell(error), foreign=True)
 
@@ -417,7 +418,7 @@ class Library:
                 raise ConfigurationError(f"cannot remove {path}: {error.strerror}") from error
 
     def _remove(self, parts: tuple[str, str, str]) -> None:
-        """Take an entry away in one step, then its files."""
+        """Move an entry away in one step, then delete its files."""
         grave = self._make_temporary()
         try:
             with open_below(self.root, parts[:-1]) as parent:
@@ -440,7 +441,7 @@ def _tell(error: Exception) -> str:
 
 
 def _name_model(header: Header) -> str:
-    """Folder of a model: what a person looks for, then what it is."""
+    """Folder of a model: its name, for people, then the start of its hash."""
     scheme, _, rest = header.model.partition(":")
     words = f"{scheme}-{rest.rstrip('/').rpartition('/')[2]}".lower()
     slug = re.sub(r"[^a-z0-9._]+", "-", words).strip("-.")[:40].strip("-.")

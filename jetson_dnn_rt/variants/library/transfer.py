@@ -2,8 +2,8 @@
 
 The file is a plain tar: for every entry a folder named by its digest, ``entry.json`` first. Names,
 sizes and hashes are checked before anything is stored, and machine code (engines, compiled
-kernels) is never taken: it is made where it will run, out of what is taken. But a tuning database
-decides what code is made, so a file is trusted as a program is.
+kernels) is never imported: it is made where it will run, from what is imported. But a tuning
+database decides what code is made, so a file is trusted as a program is.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from jetson_dnn_rt.variants.library.entry import (
 from jetson_dnn_rt.variants.library.library import Library, Listing
 
 MAX_ENTRY_BYTES = 1 << 30
-"""Of all files of one entry, which are held in memory until they are stored."""
+"""Bytes of all files of one entry, which are held in memory until they are stored."""
 
 _MEMBER = re.compile(r"([0-9a-f]{64})/([A-Za-z0-9][A-Za-z0-9._-]{0,99})")
 
 
 @dataclass(frozen=True)
 class Transfer:
-    """What became of one entry; `reason` says why it was left out, else it is empty."""
+    """Outcome of one entry; `reason` says why it was left out, else it is empty."""
 
     header: Header
     size_bytes: int
@@ -53,10 +53,10 @@ def holds_code(key: EntryKey) -> bool:
 def export_entries(
     library: Library, file: Path, is_wanted: Callable[[Listing], bool]
 ) -> list[Transfer]:
-    """Write the wanted entries into a file, in the place of an older one; those with code stay.
+    """Write the wanted entries into a file, replacing an older one; those with code are left out.
 
     Returns one transfer for each that was wanted. Raises `ConfigurationError` when the file cannot
-    be written; then there is no new one.
+    be written; then an older one stays.
     """
     half = file.with_name(f".{file.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
     transfers = []
@@ -96,7 +96,7 @@ def import_entries(library: Library, file: Path, *, replace: bool = False) -> li
 
     With `replace` those too whose key is there already. Returns one transfer for each entry of the
     file. Raises `ConfigurationError` when the file cannot be read, or is not what `export_entries`
-    writes, naming the member; what came before it is stored.
+    writes, naming the member; entries before it are stored.
     """
     transfers = []
     try:
@@ -151,7 +151,7 @@ def _check_member(member: tarfile.TarInfo) -> tuple[str, str]:
     found = _MEMBER.fullmatch(member.name)
     # `isreg` holds for sparse files too, whose size is not what they take in the archive.
     if found is None or member.type != tarfile.REGTYPE or member.issparse():
-        raise DamagedEntryError(f"{member.name[:200]!r} is no file of an entry")
+        raise DamagedEntryError(f"{member.name[:200]!r} is not a file of an entry")
     return found[1], found[2]
 
 

@@ -1,4 +1,4 @@
-"""How far a variant agrees with the full model, frame by frame and without labels.
+"""Agreement of a variant with the full model, frame by frame and without labels.
 
 The full model's answer stands in for the truth: boxes give mAP@0.5, masks mIoU, classes the share
 of frames whose best class is the same.
@@ -6,9 +6,9 @@ of frames whose best class is the same.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, TypeVar
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -19,18 +19,16 @@ from jetson_dnn_rt.safety.records import Count, within
 METRICS = {"detection": "mAP@0.5", "segmentation": "mIoU", "classification": "top-1"}
 """Name of the measure by kind of task."""
 
-_R = TypeVar("_R", Detections, Segmentation, Classification)
-
 
 @dataclass(frozen=True)
 class Agreement:
-    """What `compare` found."""
+    """Result of `compare`."""
 
     value: Annotated[float, within(0, 1)]
     metric: str  # one of `METRICS`
     frames: Count  # compared
-    # what the full model saw: boxes, frames times classes of a mask, classes; where it is small
-    # the value says little
+    # findings of the full model: boxes, frames times classes of a mask, classes; where they are
+    # few the value means little
     evidence: Count
     reference: str  # the variant of the full model
 
@@ -56,56 +54,40 @@ def compare(
         raise ValueError(
             f"full and variant must be equally many and at least one: {len(full)}, {len(variant)}"
         )
-    value, evidence = _MEASURES[kind](full, variant)
+    expected, measure = _MEASURES[kind]
+    for result in (*full, *variant):
+        if not isinstance(result, expected):
+            raise TypeError(f"a {expected.__name__} is expected, not {type(result).__name__}")
+    value, evidence = measure(full, variant)
     return Agreement(value, METRICS[kind], len(full), evidence, reference)
 
 
-def _compare_boxes(full: Sequence[Result], variant: Sequence[Result]) -> tuple[float, int]:
-    pairs = [
-        (_expect(a, Detections), _expect(b, Detections))
-        for a, b in zip(full, variant, strict=True)
-    ]
-    classes = 1 + max(
-        (int(r.class_ids.max()) for pair in pairs for r in pair if len(r)), default=0
-    )
-    metric = DetectionMetric(classes)
-    for true, found in pairs:
+def _compare_boxes(full: Sequence[Any], variant: Sequence[Any]) -> tuple[float, int]:
+    highest = max((int(r.class_ids.max()) for r in (*full, *variant) if len(r)), default=0)
+    metric = DetectionMetric(1 + highest)
+    for true, found in zip(full, variant, strict=True):
         metric.add(found.boxes, found.scores, found.class_ids, true.boxes, true.class_ids)
     boxes = int(metric.truths.sum())
     if not boxes:
-        return float(not any(len(found) for _, found in pairs)), 0
+        return float(not any(map(len, variant))), 0
     return metric.mean(), boxes
 
 
-def _compare_masks(full: Sequence[Result], variant: Sequence[Result]) -> tuple[float, int]:
-    pairs = [
-        (_expect(a, Segmentation).mask, _expect(b, Segmentation).mask)
-        for a, b in zip(full, variant, strict=True)
-    ]
-    metric = SegmentationMetric(1 + max(int(mask.max()) for pair in pairs for mask in pair))
-    for true, found in pairs:
-        metric.add(found, true)
-    return metric.mean(), sum(len(np.unique(true)) for true, _ in pairs)
+def _compare_masks(full: Sequence[Any], variant: Sequence[Any]) -> tuple[float, int]:
+    metric = SegmentationMetric(1 + max(int(r.mask.max()) for r in (*full, *variant)))
+    for true, found in zip(full, variant, strict=True):
+        metric.add(found.mask, true.mask)
+    return metric.mean(), sum(len(np.unique(true.mask)) for true in full)
 
 
-def _compare_classes(full: Sequence[Result], variant: Sequence[Result]) -> tuple[float, int]:
-    same = [
-        np.array_equal(
-            _expect(a, Classification).class_ids[:1], _expect(b, Classification).class_ids[:1]
-        )
-        for a, b in zip(full, variant, strict=True)
-    ]
+def _compare_classes(full: Sequence[Any], variant: Sequence[Any]) -> tuple[float, int]:
+    pairs = zip(full, variant, strict=True)
+    same = [np.array_equal(a.class_ids[:1], b.class_ids[:1]) for a, b in pairs]
     return sum(same) / len(same), len(same)
 
 
-def _expect(result: Result, kind: type[_R]) -> _R:
-    if not isinstance(result, kind):
-        raise TypeError(f"a {kind.__name__} is expected, not {type(result).__name__}")
-    return result
-
-
-_MEASURES = {
-    "detection": _compare_boxes,
-    "segmentation": _compare_masks,
-    "classification": _compare_classes,
+_MEASURES: dict[str, tuple[type, Callable[..., tuple[float, int]]]] = {
+    "detection": (Detections, _compare_boxes),
+    "segmentation": (Segmentation, _compare_masks),
+    "classification": (Classification, _compare_classes),
 }

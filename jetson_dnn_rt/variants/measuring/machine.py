@@ -1,4 +1,4 @@
-"""What a variant was built for and measured on."""
+"""The machine that a variant was built for and measured on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from jetson_dnn_rt.backends.registry import (
     PLUG_INS,
     TENSORRT,
     inspect_backend,
-    load_plug_in,
+    load_backend,
 )
 from jetson_dnn_rt.platforms.machine import describe_cpu, describe_gpu
 from jetson_dnn_rt.variants.library.entry import EntryKey
@@ -27,7 +27,7 @@ def device_of(backend: str) -> str:
 
         return choose_device()
     if backend in PLUG_INS:
-        device: str = load_plug_in(backend).find_device()
+        device: str = load_backend(backend).find_device()
         return device
     return "cuda" if backend in TENSORRT else "cpu"
 

@@ -18,7 +18,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class LayerCost:
-    """What one convolution or linear layer costs per picture, all its calls together.
+    """Cost of one convolution or linear layer per picture, all its calls together.
 
     `positions_in` and `positions_out` are the places at which it reads and writes a vector of
     channels: height x width of a map, rows of a matrix.
@@ -33,7 +33,7 @@ class LayerCost:
 
 @dataclass(frozen=True)
 class Costs:
-    """What a graph costs per picture.
+    """Cost of a graph per picture.
 
     `macs` are of convolutions of all kinds and products of matrices, modules or functions.
     `layers` are every `nn.Conv2d` and `nn.Linear` that is called, by its path in the graph.
@@ -101,7 +101,7 @@ class _Calls(fx.Interpreter):
 
 
 class _Counter(TorchDispatchMode):  # type: ignore[misc,no-untyped-call,unused-ignore]
-    """Adds up what reaches the kernels."""
+    """Adds up the operations that reach the kernels."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call,unused-ignore]

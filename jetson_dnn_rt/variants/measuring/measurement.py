@@ -26,11 +26,11 @@ from jetson_dnn_rt.variants.measuring.timing import measure_in_turn
 from jetson_dnn_rt.variants.spec import VariantSpec
 
 KEPT_TIMES = 1000
-"""So many single times of each stage are kept, the last ones; the quantiles are of all."""
+"""Single times kept of each stage, the last ones; the quantiles are of all."""
 
 MARGIN = 0.02
-"""A variant counts as faster or lighter from this share on: less is what two measurements of one
-variant differ by on a quiet machine."""
+"""A variant counts as faster or lighter from this share on: two measurements of one variant on a
+quiet machine differ by less."""
 
 
 @dataclass(frozen=True)
@@ -77,12 +77,12 @@ def _time_zone(date: str) -> tzinfo | None:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What is known of a variant on one machine."""
+    """Measured figures of a variant on one machine."""
 
     variant: Annotated[str, Rule("the name of a variant", VariantSpec.parse)]
     total: TimeDistribution  # a frame, from its pixels to its result
     stages: tuple[TimeDistribution, ...]
-    memory_bytes: Count  # resident memory that closing it gave back
+    memory_bytes: Count  # resident memory that closing it released
     device_memory_bytes: Count  # the same on the GPU; 0 on the CPU
     parameters: Count | None  # of the network; None where the graph cannot be counted
     parameter_bytes: Count | None  # in its precision: 4 bytes each, 2 in fp16 and bf16
@@ -105,29 +105,29 @@ class Measurement:
 
     @staticmethod
     def from_json(value: object) -> Measurement:
-        """Read what `to_json` gave; raises `ValueError`, which names what is wrong."""
+        """Read the output of `to_json`; raises `ValueError`, which names what is wrong."""
         return read_record(Measurement, value, "measurement")
 
 
 class Runnable(Protocol):
-    """What can be measured: a `jetson_dnn_rt.variants.running.pipeline.Pipeline`."""
+    """Interface of what is measured: a `jetson_dnn_rt.variants.running.pipeline.Pipeline`."""
 
     @property
     def stages(self) -> Sequence[Stage]:
         """In their order."""
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Release the memory."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What running a variant showed."""
+    """Results of running a variant."""
 
     results: tuple[Result, ...]  # one for each frame
     total: TimeDistribution
     stages: tuple[TimeDistribution, ...]
-    memory_bytes: int  # that closing it gave back
+    memory_bytes: int  # that closing it released
     device_memory_bytes: int
     rival: TimeDistribution | None = None  # whole frames of the variant that ran in turn with it
 
@@ -146,13 +146,13 @@ def try_variant(
     Parameters
     ----------
     build : callable
-        Makes it; nobody else may hold it, or its memory is not seen.
+        Makes it; nothing else may hold a reference, or its memory is not seen.
     frames : sequence of Frame
         At least one.
     runs : int
         Timed runs, >= 1, after one run of each frame for its result.
     rival : Runnable, optional
-        What it is to be compared with: it is timed in turn with it, and stays open.
+        A variant to compare with: timed in turn with it, and left open.
     device : str
         ``cpu`` or ``cuda``: where its memory is.
 
@@ -180,38 +180,21 @@ def try_variant(
         runnable.close()
     runnable = None
     pair.clear()
-    freed = before.freed_until(measure_memory(device))
+    pairs = zip(before, measure_memory(device), strict=True)
+    host, on_device = (max(0, used - left) for used, left in pairs)
     columns = [list(map(sum, rows)), *zip(*rows, strict=True)]
     total, *stages = map(TimeDistribution.of, names, columns)
-    return Trial(
-        results,
-        total,
-        tuple(stages),
-        freed.host,
-        freed.device,
-        TimeDistribution.of("total", list(map(sum, others[0]))) if others else None,
-    )
+    other = TimeDistribution.of("total", list(map(sum, others[0]))) if others else None
+    return Trial(results, total, tuple(stages), host, on_device, other)
 
 
-@dataclass(frozen=True)
-class MemoryUse:
-    """Bytes in use on the host and, besides, on the device."""
+def measure_memory(device: str = "cpu") -> tuple[int, int]:
+    """Bytes in use on the host, and also on the device; free memory is returned first.
 
-    host: int
-    device: int
-
-    def freed_until(self, later: MemoryUse) -> MemoryUse:
-        """What was given back from now to then."""
-        return MemoryUse(max(0, self.host - later.host), max(0, self.device - later.device))
-
-
-def measure_memory(device: str = "cpu") -> MemoryUse:
-    """Memory in use, after what is free was given back to the system and to the driver.
-
-    A variant's memory is what its `close` gives back, not what making it takes: the first use of a
+    A variant's memory is what its `close` releases, not what making it takes: the first use of a
     back end grows the process by its pools and kernels, which stay. With the built-in detector
     making it took 66 MB (ONNX Runtime) and 72 MB (OpenVINO) the first time, 9.6 and 8.5 MB the
-    third; closing it gave back 9.5 and 8.3 MB from the second time on. `device` is ``cpu`` or
+    third; closing it released 9.5 and 8.3 MB from the second time on. `device` is ``cpu`` or
     ``cuda``.
     """
     gc.collect()
@@ -222,7 +205,7 @@ def measure_memory(device: str = "cpu") -> MemoryUse:
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
     host = used_bytes()
-    return MemoryUse(host, used_bytes(device) - host if device == "cuda" else 0)
+    return host, used_bytes(device) - host if device == "cuda" else 0
 
 
 def _run(stages: Sequence[Stage], frames: Sequence[Frame]) -> tuple[Result, ...]:
@@ -251,7 +234,7 @@ def make_measurement(
     parameters: int | None = None,
     macs: int | None = None,
 ) -> Measurement:
-    """Put together what is known of a variant, with this machine and the present date."""
+    """Make the measurement of a variant from a trial, with this machine and the present date."""
     size = 2 if spec.precision in ("fp16", "bf16") else 4
     return Measurement(
         variant=str(spec),
@@ -277,7 +260,7 @@ def approximates(spec: VariantSpec) -> bool:
 
 
 def reference_of(spec: VariantSpec) -> VariantSpec:
-    """What it must beat: the full model on the same back end in fp32; for a DLA on the GPU."""
+    """The full model on the same back end in fp32, which it must beat; for a DLA, on the GPU."""
     return VariantSpec("full", "tensorrt" if spec.backend in TENSORRT else spec.backend)
 
 

@@ -42,8 +42,8 @@ logger = logging.getLogger(__name__)
 def open_frames(source: str, limit: int) -> Iterator[Frame]:
     """Take up to `limit` (>= 1) frames, spread evenly over a source from its first to its last.
 
-    Each owns its pixels; ``sequence`` is its number in the source. Messages of a bag that are no
-    images are passed over and logged.
+    Each owns its pixels; ``sequence`` is its number in the source. Messages of a bag that are not
+    images are skipped and logged.
 
     Raises
     ------
@@ -97,7 +97,7 @@ def _open_video(path: Path, limit: int) -> Iterator[Frame]:
                     position += 1
                 image = np.empty((source.height, source.width, 3), np.uint8)
                 if position < index or not source.read(image):
-                    # Containers estimate their length; the last frames may not be there.
+                    # Containers estimate their length; the last frames may be missing.
                     logger.info("video %s ends at frame %d of %d", path, position, chosen[-1] + 1)
                     return
                 yield Frame(image, ENCODING, 0, index)
@@ -135,7 +135,7 @@ def _read_bag(bag: ImageBag, limit: int) -> Iterator[Frame]:
         raise SourceError(f"bag {bag.path} holds no image that can be read; {spoilt}")
     if spoilt:
         logger.warning(
-            "bag %s: %d of %d messages are no images (%s)",
+            "bag %s: %d of %d messages are not images (%s)",
             bag.path, len(chosen) - found, len(chosen), spoilt,
         )  # fmt: skip
 
@@ -166,7 +166,7 @@ def count_held_out(frames: int) -> int:
 
 
 def spread(count: int, limit: int) -> list[int]:
-    """Indices of at most `limit` of `count` things, ascending, from the first to the last."""
+    """Indices of at most `limit` of `count` items, ascending, from the first to the last."""
     if count <= limit:
         return list(range(count))
     if limit == 1:

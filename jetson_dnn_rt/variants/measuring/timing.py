@@ -57,7 +57,7 @@ def measure_stages(
 def measure_in_turn(
     variants: Sequence[Sequence[Stage]], frames: Sequence[Frame], runs: int, clock: Clock
 ) -> list[list[tuple[int, ...]]]:
-    """Time the stages of several variants, so that what disturbs one disturbs the others.
+    """Time the stages of several variants, so that a disturbance affects them all.
 
     They run frame by frame in turn, every other time in the opposite order. Returns for each
     variant what `measure_stages` gives.
@@ -71,7 +71,7 @@ def measure_in_turn(
 def run_in_turn(
     variants: Sequence[Sequence[Stage]], frames: Sequence[Frame], runs: int, clock: Clock
 ) -> list[list[TimedRun]]:
-    """As `measure_in_turn`, with when each stage ran, and with the cold runs."""
+    """Like `measure_in_turn`, with the steady times of each stage, and with the cold runs."""
     taken: list[list[TimedRun]] = [[] for _ in variants]
     for index in range(runs + DISCARDED_RUNS if runs else 0):
         frame = frames[index % len(frames)]

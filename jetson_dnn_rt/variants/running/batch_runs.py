@@ -1,8 +1,8 @@
 """The stages of one variant, run for the frames of several tasks at once.
 
-The tasks' input buffers are *slots* of one array ``[n, 3, H, W]``, and what a batch gives is one
-array per boundary value, of which every task gets its row. So a batch of neighbouring slots that
-went through the stages before as the same batch copies nothing. What is copied otherwise is
+The tasks' input buffers are *slots* of one array ``[n, 3, H, W]``, and the outputs of a batch are
+one array per boundary value, of which every task gets its row. So a batch of neighbouring slots
+that went through the stages before as the same batch copies nothing. What is copied otherwise is
 counted in `Work.copied_bytes`:
 
 * inputs that do not lie side by side (slots 0 and 2, or members that ran a stage by themselves);
@@ -59,7 +59,7 @@ class BatchRuns:
         self._runners[size] = None if runners is None else tuple(runners)
 
     def drop(self, size: int) -> None:
-        """Close the runners of a size; nobody may run it."""
+        """Close the runners of a size, which must not be running."""
         for runner in self._runners.pop(size) or ():
             runner.close()
         for key in [key for key in self._joined if key[2] == size]:
@@ -99,7 +99,7 @@ class BatchRuns:
                 _rows(work).pop(name, None)
         suspicious = any(self._processors[slot].suspicious for slot in slots)
         runner.urgency = urgency
-        # The outputs are waited for where they are brought to the host.
+        # The outputs are waited for where they are copied to the host.
         given = runner.queue(inputs) if piece.is_last and not suspicious else runner.run(inputs)
         if suspicious and holds_nan(given):
             raise NotANumberError(
@@ -108,7 +108,7 @@ class BatchRuns:
             )
         # Arrays of their own are not written over; see the module's docstring for full batches.
         stays = runners is None or len(works) == len(self._processors)
-        # What the last one gives nobody reads but the decoder.
+        # Only the decoder reads the outputs of the last one.
         boundary = () if piece.results else piece.outputs
         for position, (name, whole) in enumerate(zip(boundary, given)):  # noqa: B905
             for place, (slot, work) in enumerate(zip(slots, works, strict=True)):
@@ -140,7 +140,7 @@ class BatchRuns:
         ):
             return self._view(first.whole, first.place, len(works))
         if runner.device != "cpu":
-            return Parts(parts)  # it copies what it is given anyway, part by part
+            return Parts(parts)  # it copies its inputs anyway, part by part
         if key not in self._joined:
             shape = (len(works), *parts[0].shape[1:])
             self._joined[key] = np.empty(shape, as_host(parts[0]).dtype)
@@ -181,7 +181,7 @@ class BatchRuns:
         *,
         stays: bool,
     ) -> None:
-        """Give every work what the network returned for it, on the host."""
+        """Give every work its outputs of the network, on the host."""
         piece = self.pieces[index]
         results = piece.results or tuple(f"output-{place}" for place in range(len(given)))
         names = piece.outputs or results

@@ -1,4 +1,4 @@
-"""Tasks that run one model on several cameras, and what they run as a batch.
+"""Tasks that run one model on several cameras, and the batches that they run.
 
 A batch of n is used where it is right and where it is faster:
 
@@ -37,7 +37,7 @@ from jetson_dnn_rt.variants.running.variant_set import VariantSet
 logger = logging.getLogger(__name__)
 
 MAX_BATCH = 8
-"""Frames in a batch at most: on CPUs and small GPUs the gain is over long before."""
+"""Frames in a batch at most: on CPUs and small GPUs the gain ends long before."""
 
 MAX_SHARE = 0.8
 """A batch may take this share at most of what its frames take one by one. To look for batches at
@@ -50,12 +50,12 @@ TOLERANCE = {"fp32": 1e-3, "fp16": 2e-2, "bf16": 5e-2, "int8": 5e-2}
 _COLD_RUNS = 2
 _MIN_RUNS = 5
 _MEASURED_NS = 400_000_000
-"""How long one size is measured, about, once there are `_MIN_RUNS`."""
+"""Approximate time for which one size is measured, after `_MIN_RUNS`."""
 
 
 @dataclass(frozen=True)
 class BatchReport:
-    """What was found of one size of batch in one variant."""
+    """Result of the trial of one size of batch in one variant."""
 
     variant: str
     size: int
@@ -83,10 +83,10 @@ class BatchReport:
 
 
 class BatchGroup:
-    """Tasks of one process that run the same model; nobody may run them while it is made.
+    """Tasks of one process that run the same model; they must not run while it is made.
 
     Their input buffers move into one, slot by slot. `members` are at least two, of the same model,
-    loaded with the same variants and stages; `reports` say what `prepare` found.
+    loaded with the same variants and stages; `reports` are the results of `prepare`.
     """
 
     def __init__(
@@ -101,19 +101,19 @@ class BatchGroup:
             raise ValueError(f"a batch group needs two tasks: {list(members)}")
         self.tasks = tuple(members)
         self.reports: list[BatchReport] = []
-        self._sets = tuple(members.values())
-        self._workers, self._clock = workers, clock
-        self._max_share = MAX_SHARE if max_share is None else max_share
+        self.sets = tuple(members.values())
+        self.workers, self.clock = workers, clock
+        self.max_share = MAX_SHARE if max_share is None else max_share
         self._runs: dict[str, BatchRuns] = {}
-        first = self._sets[0]
+        first = self.sets[0]
         runner = first.pipelines[first.default].segments[0].runner
         self._image = runner.allocate_input(len(members))
-        for slot, variants in enumerate(self._sets):
+        for slot, variants in enumerate(self.sets):
             variants.move_input(self._image, slot)
 
     @property
     def memory_bytes(self) -> int:
-        """What the runners of batches take together."""
+        """Memory of all runners of batches."""
         return sum(report.memory_bytes for report in self.reports)
 
     def prepare(
@@ -129,13 +129,13 @@ class BatchGroup:
             Measured runs of a size, fewer where they take long; 0 = no batches, since none would
             be known to be faster.
         room_bytes : int, optional
-            How much memory they may take together.
+            Memory that they may use together.
         """
         if not runs:
             return []
-        for name in self._sets[0].pipelines:
-            pipelines = [s.pipelines[name] for s in self._sets if name in s.pipelines]
-            if len(pipelines) == len(self._sets) and pipelines[0].spec.backend != "null":
+        for name in self.sets[0].pipelines:
+            pipelines = [s.pipelines[name] for s in self.sets if name in s.pipelines]
+            if len(pipelines) == len(self.sets) and pipelines[0].spec.backend != "null":
                 self._prepare_variant(name, pipelines, frame, runs, room_bytes)
         return self.reports
 
@@ -168,9 +168,8 @@ class BatchGroup:
             on_device = pipelines[0].segments[0].runner.device != "cpu"
             if on_device and len(batches.pieces) > 1 and size < len(pipelines):
                 continue  # boundary values of the others would be written over on the device
-            trial = _Trial(self._sets[0], name, pipelines[:size], batches, self._clock)
             room = None if room_bytes is None else room_bytes - self.memory_bytes
-            report = trial.run(frame, runs, self._workers, room, self._max_share)
+            report = _Trial(self, name, pipelines[:size], batches).run(frame, runs, room)
             self.reports.append(report)
             useless = 0 if report.used else useless + 1
             if useless == 2:
@@ -181,24 +180,19 @@ class _Trial:
     """Makes, checks and measures one size of batch in one variant."""
 
     def __init__(
-        self,
-        variants: VariantSet,
-        name: str,
-        pipelines: Sequence[Pipeline],
-        batches: BatchRuns,
-        clock: Clock,
+        self, group: BatchGroup, name: str, pipelines: Sequence[Pipeline], batches: BatchRuns
     ) -> None:
-        self._variants, self._name, self._pipelines = variants, name, pipelines
-        self._batches, self._clock = batches, clock
-        self._size = len(pipelines)
+        self._group, self._name, self._pipelines = group, name, pipelines
+        self._batches, self._size = batches, len(pipelines)
 
-    def run(
-        self, frame: Frame, runs: int, workers: int, room_bytes: int | None, max_share: float
-    ) -> BatchReport:
+    def run(self, frame: Frame, runs: int, room_bytes: int | None) -> BatchReport:
         """See `BatchGroup.prepare`; a size that is of no use is dropped again."""
         device = device_of(self._pipelines[0].spec.backend)
         before = used_bytes(device)
-        frames = _make_frames(frame, self._size)
+        # Frames of noise, one for each task, as large as those that will come.
+        rng, shape = np.random.default_rng(0), (self._size, frame.height, frame.width, 3)
+        noise = rng.integers(0, 256, shape, np.uint8)
+        frames = [Frame(image, "bgr8", 0, i) for i, image in enumerate(noise)]
         try:
             refusal = self._make(frames)
         except JetsonDnnRtError as error:
@@ -211,11 +205,12 @@ class _Trial:
                 f"{grown / 1e6:.0f} MB, {max(0, room_bytes) / 1e6:.0f} MB are left "
                 "(memory_limit_mb)"
             )
-        times_ns, singles_ns = self._measure(frames, runs, workers)
+        times_ns, singles_ns = self._measure(frames, runs)
         batch_ns = statistics.median(map(sum, times_ns))
         single_ns = statistics.median(singles_ns)
-        if batch_ns > max_share * single_ns:
-            refusal = f"saves less than {100 * (1 - max_share):.4g} %"
+        share = self._group.max_share
+        if batch_ns > share * single_ns:
+            refusal = f"saves less than {100 * (1 - share):.4g} %"
             return self._refuse(refusal, batch_ns, single_ns)
         return BatchReport(self._name, self._size, "", batch_ns, single_ns, tuple(times_ns), grown)
 
@@ -235,7 +230,8 @@ class _Trial:
             except JetsonDnnRtError as error:
                 logger.info("%s: its runners take one image each: %s", self._name, error)
             self._batches.drop(self._size)
-        self._batches.add(self._size, self._variants.make_batch_runners(self._name, self._size))
+        runners = self._group.sets[0].make_batch_runners(self._name, self._size)
+        self._batches.add(self._size, runners)
         return self._check(frames)
 
     def _check(self, frames: Sequence[Frame]) -> str:
@@ -245,7 +241,7 @@ class _Trial:
             work = self._preprocess(pipeline, frame)
             for stage in _network(pipeline):
                 stage.run(work)
-            # The runner owns them, and of torch the memory may be used again.
+            # The runner owns them, and torch may reuse their memory.
             outputs = cast(HostArrays, work.scratch[OUTPUTS])
             expected.append([np.array(output) for output in outputs])
         works = self._preprocess_all(frames)
@@ -269,10 +265,10 @@ class _Trial:
         return ""
 
     def _measure(
-        self, frames: Sequence[Frame], runs: int, workers: int
+        self, frames: Sequence[Frame], runs: int
     ) -> tuple[list[tuple[int, ...]], list[int]]:
         """Time the batch, by run and segment, and the frames one by one, by run."""
-        now_ns = self._clock.now_ns
+        now_ns, workers = self._group.clock.now_ns, self._group.workers
         times_ns: list[tuple[int, ...]] = []
         singles_ns: list[int] = []
         spent_ns = 0
@@ -325,10 +321,3 @@ def _network(pipeline: Pipeline) -> tuple[Stage, ...]:
 def _run_all(stages: Sequence[Stage], work: Work) -> None:
     for stage in stages:
         stage.run(work)
-
-
-def _make_frames(frame: Frame, count: int) -> list[Frame]:
-    """Frames of noise, another one each, as large as `frame`."""
-    rng = np.random.default_rng(0)
-    shape = (frame.height, frame.width, 3)
-    return [Frame(rng.integers(0, 256, shape, np.uint8), "bgr8", 0, i) for i in range(count)]

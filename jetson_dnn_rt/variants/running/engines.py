@@ -1,4 +1,4 @@
-"""Networks that take minutes to make ready: from the library, or built and put there.
+"""Networks that take minutes to prepare: from the library, or built and stored there.
 
 TensorRT's engines are here; those of plug-ins (tuned kernels) have the same interface.
 """
@@ -8,16 +8,16 @@ from __future__ import annotations
 import logging
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from jetson_dnn_rt.backends.base import Runner
 from jetson_dnn_rt.backends.registry import (
-    PLUG_INS,
+    BUILT_BEFOREHAND,
     TENSORRT,
     create_runner,
-    load_plug_in,
+    load_backend,
     require_backend,
 )
 from jetson_dnn_rt.clock import Clock
@@ -39,13 +39,13 @@ _building = threading.Lock()
 
 @dataclass(frozen=True)
 class TuningOptions:
-    """How back ends that tune kernels make the variants of a task."""
+    """Options of back ends that tune kernels, for the variants of a task."""
 
     trials: int = 64  # candidates that are measured of each kernel, >= 1
     minutes: float = 0.0  # after which tuning of one variant ends; 0 = no limit
     rpc: str = ""  # HOST:PORT of a board that measures; empty: this machine does
-    amp_lists: str = ""  # file of what FP16 is for; empty = the package's lists
-    tunes: bool = True  # else what is tuned is compiled, and no more
+    amp_lists: str = ""  # file of the operators for FP16; empty = the package's lists
+    tunes: bool = True  # else only kernels tuned before are compiled
 
 
 class PreparedVariant(ABC):
@@ -95,24 +95,25 @@ def open_prepared(
     """
     if spec.backend in TENSORRT:
         return _TensorRtVariant(model, spec, library)
-    module = load_plug_in(spec.backend)
+    module = load_backend(spec.backend)
     variant: PreparedVariant = module.open_variant(
         model, spec, threads=threads, library=library, tuning=tuning
     )
     return variant
 
 
-def make_runner_factory(
+def make_runner(
     model: Model,
     spec: VariantSpec,
+    part: Part,
     *,
     threads: int,
     clock: Clock | None = None,
     library: Library | None = None,
     build: bool = True,
     tuning: TuningOptions = TuningOptions(),
-) -> Callable[[Part], Runner]:
-    """Make a function that makes the parts of a variant ready; it raises as `create_runner` does.
+) -> Runner:
+    """Make a part of a variant ready; raises what `create_runner` does.
 
     Parameters
     ----------
@@ -122,14 +123,10 @@ def make_runner_factory(
     build : bool
         Build what is not there; else `NotBuiltError` is raised for it.
     """
-
-    def make(part: Part) -> Runner:
-        if library is not None and (spec.backend in TENSORRT or spec.backend in PLUG_INS):
-            variant = open_prepared(model, spec, threads=threads, library=library, tuning=tuning)
-            return variant.make(part, build=build)
-        return create_runner(part, spec.backend, spec.precision, threads=threads, clock=clock)
-
-    return make
+    if library is not None and spec.backend in BUILT_BEFOREHAND:
+        variant = open_prepared(model, spec, threads=threads, library=library, tuning=tuning)
+        return variant.make(part, build=build)
+    return create_runner(part, spec.backend, spec.precision, threads=threads, clock=clock)
 
 
 class _TensorRtVariant(PreparedVariant):
@@ -164,7 +161,7 @@ class _TensorRtVariant(PreparedVariant):
                 "build"
             )
         with _building:
-            # Kernels that were timed for one network need not be for the next: all share it.
+            # All networks share it: a kernel timed for one need not be timed for the next.
             timing_key = self._key(_NOTHING, _NOTHING, FULL, "timing cache")
             known = library.load(timing_key)
             cache = known.files.get(_TIMING, b"") if known is not None else b""

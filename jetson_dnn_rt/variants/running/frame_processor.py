@@ -1,4 +1,4 @@
-"""What every variant of a task shares: the input buffer, preprocessing, decoding.
+"""Parts that all variants of a task share: the input buffer, preprocessing, decoding.
 
 On a CUDA device the input may lie in mapped memory, and the device may convert the frames.
 """
@@ -24,15 +24,15 @@ from jetson_dnn_rt.models.input.input_pass import Preprocessor
 from jetson_dnn_rt.models.input.preprocessing import Geometry, Preprocessing
 from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.tasks import Work
-from jetson_dnn_rt.variants.running.network import IMAGE, Segment
+from jetson_dnn_rt.variants.network import IMAGE, Segment
 
 logger = logging.getLogger(__name__)
 
-# Keys of a work's scratch.
+# Keys in `Work.scratch`.
 VALUES = "values"
 """The boundary values that later stages need, by name."""
 OUTPUTS = "outputs"
-"""What the network returned, on the host."""
+"""The network's outputs, on the host."""
 SLOT = "slot"
 """The place of its task's input buffer in that of the batch group."""
 ROWS = "rows"
@@ -83,7 +83,7 @@ class FrameProcessor:
         self._decode = model.create_decoder()
 
     def move(self, whole: npt.NDArray[np.float32], slot: int) -> None:
-        """Write frames into a slot of a batch group's input buffer; nobody may run it now."""
+        """Write frames into a slot of a batch group's input buffer; it must not be running."""
         self.image = whole[slot : slot + 1]
         self.whole_image, self._slot = whole, slot
         self._make_preprocessor()
@@ -95,9 +95,9 @@ class FrameProcessor:
         device: DevicePreprocessor,
         find_on_device: Callable[[npt.NDArray[np.float32]], Array] | None = None,
     ) -> None:
-        """Let the device convert the frames that it reaches; nobody may run it now.
+        """Let the device convert the frames that it reaches; it must not be running.
 
-        `find_on_device` gives what the device sees of an input buffer in mapped memory; without
+        `find_on_device` gives the device's view of an input buffer in mapped memory; without
         it the device writes into a buffer of its own. The device is closed with this.
         """
         self._device, self._find_on_device = device, find_on_device
@@ -108,12 +108,12 @@ class FrameProcessor:
         return self._device is not None
 
     def _make_preprocessor(self) -> None:
-        """Of the CPU, which pads the buffer with its first frame and never again."""
+        """Make the CPU's preprocessor, which pads the buffer with its first frame only."""
         self._preprocessor = Preprocessor(self._preprocessing, self.image)
         self._padded_by_device = False
 
     def preprocess(self, work: Work) -> None:
-        """Bring the frame into the input buffer."""
+        """Write the frame into the input buffer."""
         image = self._write_on_device(work)
         if image is None:
             if self._padded_by_device:
@@ -161,7 +161,7 @@ class FrameProcessor:
         work.result = self._decode(outputs, geometry, self._settings)
 
     def close(self) -> None:
-        """Give the device's stream back."""
+        """Release the device's stream."""
         if self._device is not None:
             self._device.close()
             self._device = None

@@ -11,13 +11,13 @@ from jetson_dnn_rt.backends.null import NullRunner
 from jetson_dnn_rt.backends.registry import TENSORRT
 from jetson_dnn_rt.errors import NotANumberError
 from jetson_dnn_rt.tasks import Stage, Work, stage_name
+from jetson_dnn_rt.variants.network import Segment, run_piece
 from jetson_dnn_rt.variants.running.frame_processor import (
     OUTPUTS,
     VALUES,
     FrameProcessor,
     holds_nan,
 )
-from jetson_dnn_rt.variants.running.network import Segment, run_piece
 from jetson_dnn_rt.variants.spec import VariantSpec
 
 RunBatch = Callable[[int, Sequence[Work]], None]
@@ -31,13 +31,13 @@ def name_stages(count: int) -> tuple[str, ...]:
 
 
 class Pipeline:
-    """What a task runs for each frame in one variant, with all the memory it needs.
+    """Stages that a task runs for each frame in one variant, with all the memory they need.
 
     The frame's pixels are read once, by the preprocessor, which writes into the input buffer. The
     result owns its arrays; everything between belongs to the runners and is written over by the
     next frame. One frame at a time, of all pipelines that share a frame processor. The pipeline
-    closes its runners, not the processor. `memory_bytes` is by how much making it grew the
-    process.
+    closes its runners, not the processor. `memory_bytes` is the growth of the process when it was
+    made.
     """
 
     def __init__(

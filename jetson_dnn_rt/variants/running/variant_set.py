@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from jetson_dnn_rt.backends.base import Runner
@@ -20,24 +21,19 @@ from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.model import Model, Part
 from jetson_dnn_rt.models.sources.null import NullOrigin
 from jetson_dnn_rt.variants.library.library import Library
-from jetson_dnn_rt.variants.library.measurement_store import load_measurement
 from jetson_dnn_rt.variants.measuring.machine import device_of
 from jetson_dnn_rt.variants.measuring.measurement import approximates
-from jetson_dnn_rt.variants.running.engines import TuningOptions, make_runner_factory
+from jetson_dnn_rt.variants.measuring.store import load_graph, load_measurement
+from jetson_dnn_rt.variants.network import Network, Segment, choose_cover, measure_segments
+from jetson_dnn_rt.variants.running.engines import TuningOptions, make_runner
 from jetson_dnn_rt.variants.running.frame_processor import (
     FrameProcessor,
     adopt_image,
     find_memory,
     read_frames_on_device,
 )
-from jetson_dnn_rt.variants.running.network import (
-    Network,
-    Segment,
-    choose_cover,
-    measure_segments,
-)
 from jetson_dnn_rt.variants.running.pipeline import Pipeline, name_stages
-from jetson_dnn_rt.variants.spec import FULL, DecompositionSpec, VariantSpec
+from jetson_dnn_rt.variants.spec import FULL, VariantSpec
 
 if TYPE_CHECKING:
     import numpy as np
@@ -47,18 +43,19 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 STAGE_NS = 2_000_000
-"""How long a stage shall take where the number of stages is found automatically: for about so
-long a job that just started blocks a more urgent one."""
+"""Target time of a stage where the number of stages is automatic: a job that has just started
+blocks a more urgent one for about this long."""
 MAX_AUTOMATIC_STAGES = 8
 
 # The fastest on a CPU first, as `python -m benchmarks backends` has them on two x86 cores.
 _PREFERENCE = ("openvino", "onnxruntime", "torch")
-# Of these only torch uses a GPU. TensorRT and TVM are never taken unasked: their builds take long.
+# Of these only torch uses a GPU. TensorRT and TVM are never chosen unasked: their builds take
+# long.
 _PREFERENCE_CUDA = ("torch", "openvino", "onnxruntime")
 
 
 class LeftOutError(ConfigurationError):
-    """A variant does not fit into the memory, or its measurement speaks against it."""
+    """A variant does not fit into the memory, or was refused by its measurement."""
 
 
 def choose_default(model: Model) -> VariantSpec:
@@ -83,9 +80,9 @@ class VariantSet:
     Parameters
     ----------
     config : TaskConfig
-        Of it count `variants` (none = `choose_default`), `stages` (0 = so many that one takes
-        about `STAGE_NS`, at most `MAX_AUTOMATIC_STAGES`), `finest_stages`, `memory_limit_mb` (the
-        first variant is loaded whatever it takes), `memory` and `amp_lists`.
+        Its `variants` (none = `choose_default`), `stages` (0 = so many that one takes about
+        `STAGE_NS`, at most `MAX_AUTOMATIC_STAGES`), `finest_stages`, `memory_limit_mb` (the first
+        variant is loaded whatever it takes), `memory` and `amp_lists` are used.
     settings : DecoderSettings, optional
         Limits of the results.
     threads : int
@@ -96,12 +93,12 @@ class VariantSet:
         What the null back end waits on.
     build : bool
         Build engines that are not in the library, which takes minutes; else their variants are
-        `missing`. Kernels are never tuned here: see `variants.building`.
+        `missing`. Kernels are never tuned here: see `runtime.building.builder`.
     keep_refused : bool
         Load variants too that the library lists as refused.
     like : VariantSet, optional
         Of the same model, loaded with the same arguments: it is cut at the same places and run in
-        the same pieces, which a batch of both needs; `config.stages` is not looked at.
+        the same pieces, which a batch of both needs; `config.stages` is ignored.
     runs : mapping of str to int, optional
         In how many runs variants take the network, as it was chosen before.
 
@@ -115,7 +112,7 @@ class VariantSet:
     Raises
     ------
     ConfigurationError
-        When a name is none, or there twice, or `stages` is out of range.
+        When a name is not a variant's or appears twice, or `stages` is out of range.
     BackendUnavailableError, ModelError
         When a variant of the full network cannot be built; those built before are closed.
     """
@@ -137,7 +134,7 @@ class VariantSet:
         stages = config.stages
         specs = [VariantSpec.parse(name) for name in config.variants] or [choose_default(model)]
         if len(set(map(str, specs))) != len(specs):
-            raise ConfigurationError(f"variants: a name is there twice: {list(map(str, specs))}")
+            raise ConfigurationError(f"variants: a name appears twice: {list(map(str, specs))}")
         if not 0 <= stages <= MAX_STAGES:
             raise ConfigurationError(f"stages must be in [0, {MAX_STAGES}]: {stages}")
         self.model = model
@@ -202,7 +199,7 @@ class VariantSet:
         return self._network.graph(self.pipelines[name].spec.decomposition)
 
     def move_input(self, whole: npt.NDArray[np.float32], slot: int) -> None:
-        """Let the variants read a slot of a batch group's input buffer; nobody may run them."""
+        """Let the variants, none of them running, read a slot of a batch group's input buffer."""
         self._processor.move(whole, slot)
         for name in self.pipelines:
             self.settle(name)
@@ -214,12 +211,11 @@ class VariantSet:
         Raises `BackendUnavailableError` or `ModelError` when the back end cannot run the network
         so, or its engine is not in the library.
         """
-        make_runner = self._make_factory(self.pipelines[name].spec)
+        spec, segments = self.pipelines[name].spec, self.pipelines[name].segments
         runners: list[Runner] = []
         try:
-            segments = self.pipelines[name].segments
             for segment in segments:
-                runners.append(make_runner(BatchedPart(segment.piece.part, size)))
+                runners.append(self._make_runner(spec, BatchedPart(segment.piece.part, size)))
             whole = self._processor.whole_image
             if whole is not None and len(whole) == size:
                 pairs = zip(segments, runners, strict=True)
@@ -231,7 +227,7 @@ class VariantSet:
         return runners
 
     def settle(self, name: str) -> None:
-        """Let a variant read the shared input in place, where the device can; nobody may run it.
+        """Let a variant that is not running read the shared input in place, where the device can.
 
         After `rehearse` for one that was added: there it read another buffer.
         """
@@ -258,7 +254,7 @@ class VariantSet:
         return read_frames_on_device(self._processor, segments, self.model.preprocessing)
 
     def drop(self, name: str, reason: str) -> None:
-        """Close a variant that turned out to be of no use; nobody may run it."""
+        """Close a variant that turned out to be of no use; it must not be running."""
         dropped = self.pipelines[name]
         self.pipelines = {other: p for other, p in self.pipelines.items() if other != name}
         self.left_out[name] = reason
@@ -266,7 +262,7 @@ class VariantSet:
 
     @property
     def memory_bytes(self) -> int:
-        """What the loaded variants take together."""
+        """Memory of all loaded variants."""
         return sum(pipeline.memory_bytes for pipeline in self.pipelines.values())
 
     def close(self) -> None:
@@ -292,14 +288,20 @@ class VariantSet:
 
     def _build(self, spec: VariantSpec) -> Pipeline:
         if not self._network.has(spec.decomposition):
-            self._load_decomposed(spec)
+            graph = load_graph(self.model, spec.decomposition, self.library)
+            if graph is None:
+                raise NotBuiltError(
+                    f"variant {spec} of {self.model.source} is not in the library: run "
+                    "jetson-dnn-rt build, or jetson-dnn-rt compress"
+                )
+            self._network.add_decomposed(spec.decomposition, graph)
         self._check_measurement(spec)
         device = device_of(spec.backend)
         before = used_bytes(device)
         segments = choose_cover(
             self._network,
             spec.decomposition,
-            self._make_factory(spec),
+            partial(self._make_runner, spec),
             # torch runs operator by operator, whatever the cuts: stages cost it little.
             finest=self._config.finest_stages or spec.backend == "torch",
             runs=self._runs.get(str(spec), 0),
@@ -325,22 +327,8 @@ class VariantSet:
                 segment.runner.close()
             raise
 
-    def _load_decomposed(self, spec: VariantSpec) -> None:
-        from jetson_dnn_rt.variants.decomposition import load_reduced
-
-        graph = None
-        if self.library is not None:
-            decomposition = DecompositionSpec.parse(spec.decomposition)
-            graph = load_reduced(self.model, decomposition, self.library)
-        if graph is None:
-            raise NotBuiltError(
-                f"variant {spec} of {self.model.source} is not in the library: run jetson-dnn-rt "
-                "build, or jetson-dnn-rt compress"
-            )
-        self._network.add_decomposed(spec.decomposition, graph)
-
     def _check_measurement(self, spec: VariantSpec) -> None:
-        """Leave out what was measured to be neither faster nor lighter than the full network."""
+        """Leave out a variant measured to be neither faster nor lighter than the full network."""
         if self.library is None or self._keep_refused or not approximates(spec):
             return
         found = load_measurement(
@@ -356,28 +344,24 @@ class VariantSet:
                 f"variant {spec} of {self.model.source} is left out: {found.refused}"
             )
 
-    def _make_factory(self, spec: VariantSpec) -> Callable[[Part], Runner]:
-        make_runner = make_runner_factory(
+    def _make_runner(self, spec: VariantSpec, part: Part) -> Runner:
+        runner = make_runner(
             self.model,
             spec,
+            part,
             threads=self._threads,
             clock=self._clock,
             library=self.library,
             build=self._build_engines,
             tuning=TuningOptions(amp_lists=self._config.amp_lists, tunes=False),
         )
-
-        def make(part: Part) -> Runner:
-            runner = make_runner(part)
-            if isinstance(runner, CudaRunner):
-                try:
-                    runner.use_memory(self._config.memory)
-                except ConfigurationError:
-                    runner.close()
-                    raise
-            return runner
-
-        return make
+        if isinstance(runner, CudaRunner):
+            try:
+                runner.use_memory(self._config.memory)
+            except ConfigurationError:
+                runner.close()
+                raise
+        return runner
 
     def _count_stages(self, specs: Sequence[VariantSpec]) -> int:
         if isinstance(self.model.origin, NullOrigin):
@@ -392,32 +376,3 @@ class VariantSet:
         finally:
             runner.close()
         return max(1, min(MAX_AUTOMATIC_STAGES, round(time_ns / STAGE_NS)))
-
-
-def build_pipeline(
-    model: Model,
-    spec: VariantSpec,
-    settings: DecoderSettings,
-    *,
-    threads: int,
-    clock: Clock | None = None,
-    stages: int = 1,
-    library: Library | None = None,
-    amp_lists: str = "",
-) -> Pipeline:
-    """Make one variant of a model, refused or not; see `VariantSet` for arguments and errors."""
-    config = TaskConfig(variants=(str(spec),), stages=stages, amp_lists=amp_lists)
-    variants = VariantSet(
-        config,
-        model,
-        settings,
-        threads=threads,
-        library=library,
-        clock=clock,
-        build=True,
-        keep_refused=True,
-    )
-    if str(spec) not in variants.pipelines:
-        variants.close()
-        raise BackendUnavailableError(variants.left_out[str(spec)])
-    return variants.pipelines[str(spec)]

@@ -17,11 +17,11 @@ from jetson_dnn_rt.lab.compress.low_rank import (
 )
 
 
-def make_weight(*shape: int, seed: int = 0) -> torch.Tensor:
+def make_weight(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def make_low_rank(rank3: int, rank4: int, shape: tuple[int, int, int, int]) -> torch.Tensor:
+def make_low_rank(rank3, rank4, shape):
     groups, outputs, inputs, taps = shape
     return torch.einsum(
         "gop,gprk,gri->goik",
@@ -31,14 +31,14 @@ def make_low_rank(rank3: int, rank4: int, shape: tuple[int, int, int, int]) -> t
     )
 
 
-def make_covariance(groups: int, size: int, seed: int = 0) -> torch.Tensor:
+def make_covariance(groups, size, seed=0):
     """Of strongly correlated values: variances fall from 1 to 1e-4."""
     basis, _ = torch.linalg.qr(make_weight(groups, size, size, seed=seed))
     spread = torch.logspace(0.0, -4.0, size, dtype=torch.float64)
     return basis * spread @ basis.mT
 
 
-def measure(weight: torch.Tensor, near: torch.Tensor, covariance: torch.Tensor | None) -> float:
+def measure(weight, near, covariance):
     """Squared relative error, from its definition."""
     flat, lost = weight.flatten(2), (weight - near).flatten(2)
     if covariance is None:
@@ -123,7 +123,7 @@ def test_alternating_least_squares_finds_what_gradients_find():
     flat = weight.flatten(2)
     total = float((flat @ covariance * flat).sum())
 
-    def step() -> torch.Tensor:
+    def step():
         optimiser.zero_grad()
         near = torch.einsum("gop,gprk,gri->goik", values["outer"], values["core"], values["inner"])
         lost = (weight - near).flatten(2)
@@ -136,32 +136,23 @@ def test_alternating_least_squares_finds_what_gradients_find():
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(12, 30), (30, 12)])
-def test_matrix_is_the_best_one_of_its_rank(rows, columns):
-    weight = make_weight(1, rows, columns)
-    analysis = MatrixAnalysis(weight)
-    values = np.linalg.svd(weight[0].numpy(), compute_uv=False) ** 2
-    ranks = np.arange(1, 13)
-    expected = 1.0 - np.cumsum(values) / values.sum()
-    np.testing.assert_allclose(analysis.errors(ranks), expected, atol=1e-9)
-    left, right = analysis.factors(4)
-    assert left.shape == (1, rows, 4)
-    assert right.shape == (1, 4, columns)
-    near = (left @ right).unsqueeze(-1)
-    assert measure(weight.unsqueeze(-1), near, None) == pytest.approx(expected[3], abs=1e-9)
-
-
-@pytest.mark.parametrize(("rows", "columns"), [(12, 30), (30, 12)])
-def test_matrix_for_known_inputs_is_the_best_one(rows, columns):
-    """Eckart and Young for W R: its best approximation, with R taken back out."""
-    weight, covariance = make_weight(2, rows, columns), make_covariance(2, columns)
-    root = torch.linalg.cholesky(covariance)
+@pytest.mark.parametrize("known", [False, True])
+def test_matrix_is_the_best_one_of_its_rank(rows, columns, known):
+    """Eckart and Young for W; for known inputs for W R, with R taken back out."""
+    weight = seen = make_weight(2, rows, columns)
+    covariance = root = None
+    if known:
+        covariance = make_covariance(2, columns)
+        root = torch.linalg.cholesky(covariance)
+        seen = weight @ root
     analysis = MatrixAnalysis(weight, root)
+    values = torch.linalg.svdvals(seen).square().sum(0).numpy()
+    expected = 1.0 - np.cumsum(values) / values.sum()
+    np.testing.assert_allclose(analysis.errors(np.arange(1, 13)), expected, atol=1e-9)
     left, right = analysis.factors(4)
-    values = torch.linalg.svdvals(weight @ root).square()
-    expected = float(1.0 - values[:, :4].sum() / values.sum())
-    assert analysis.errors(np.array([4]))[0] == pytest.approx(expected, abs=1e-9)
+    assert (left.shape, right.shape) == ((2, rows, 4), (2, 4, columns))
     found = measure(weight.unsqueeze(-1), (left @ right).unsqueeze(-1), covariance)
-    assert found == pytest.approx(expected, abs=1e-9)
+    assert found == pytest.approx(expected[3], abs=1e-9)
 
 
 def test_a_weight_of_zeros_is_no_trouble():

@@ -32,11 +32,8 @@ def test_candidates_are_multiples_of_8_and_the_channels(channels):
         assert found[:-1] == list(range(8, channels, 8))
 
 
-def test_ratio():
+def test_ratio_and_energy_keep_a_share():
     assert [choose_by_ratio(0.33, channels) for channels in (3, 8, 64, 512)] == [3, 8, 24, 168]
-
-
-def test_energy_keeps_at_least_the_share():
     squares = np.array([[8.0, 4.0, 2.0, 1.0] + [0.5] * 12, [1.0] * 16])
     energies = np.cumsum(squares.sum(0)) / squares.sum()
     for share in (0.1, 0.5, 0.8, 0.9, 0.99):
@@ -58,7 +55,7 @@ def test_weakened_empirical_bayes():
     assert choose_by_evbmf(0.5, squares, 300) == 40  # 64 - 0.5 * (64 - 10) = 37
 
 
-def make_options(seed: int, layers: int, points: int) -> dict[str, Options]:
+def make_options(seed, layers, points):
     generator = np.random.default_rng(seed)
     options = {}
     for index in range(layers):
@@ -68,14 +65,14 @@ def make_options(seed: int, layers: int, points: int) -> dict[str, Options]:
     return options
 
 
-def allocate_and_search(seed: int, share: float) -> tuple[int, int, float, float, float]:
+def allocate_and_search(seed, share):
     """Limit, cost and error of `allocate`, least error of all, largest error of one layer."""
     options = make_options(seed, layers=4, points=6)
     least = sum(int(option.costs.min()) for option in options.values())
     most = sum(int(option.costs.max()) for option in options.values())
     limit = round(least + share * (most - least))
 
-    def total(picks: tuple[int, ...]) -> tuple[int, float]:
+    def total(picks):
         parts = zip(options.values(), picks, strict=True)
         pairs = [(int(option.costs[i]), float(option.errors[i])) for option, i in parts]
         return sum(cost for cost, _ in pairs), sum(error for _, error in pairs)
@@ -104,14 +101,10 @@ def test_budget_is_nearly_best_as_a_rule():
     assert np.mean(gaps) < 0.02
 
 
-def test_budget_with_room_for_all_changes_nothing():
+def test_limits_beyond_all_choices():
     options = make_options(1, layers=5, points=4)
     most = sum(int(option.costs.max()) for option in options.values())
     assert set(allocate(options, most).values()) == {0}
-
-
-def test_impossible_budget_takes_the_cheapest():
-    options = make_options(2, layers=3, points=4)
     chosen = allocate(options, 0)
     assert all(options[name].costs[i] == options[name].costs.min() for name, i in chosen.items())
 
@@ -134,7 +127,7 @@ def test_what_is_left_is_spent(left):
     assert chosen == {"a": 1, "b": 1}
 
 
-def make_values(rows: int, columns: int, rank: int, strength: float, seed: int) -> np.ndarray:
+def make_values(rows, columns, rank, strength, seed):
     generator = np.random.default_rng(seed)
     signal = generator.standard_normal((rows, rank)) @ generator.standard_normal((rank, columns))
     matrix = strength * signal + generator.standard_normal((rows, columns))
@@ -148,12 +141,9 @@ def test_rank_of_signal_in_noise_is_found(shape, rank):
     assert estimate_rank(values, shape) == rank
 
 
-def test_scale_does_not_matter():
+def test_scale_does_not_matter_and_noise_is_no_signal():
     values = make_values(30, 90, 4, strength=1.5, seed=3)
     assert estimate_rank(values * 1e-6, (30, 90)) == estimate_rank(values * 1e6, (30, 90)) == 4
-
-
-def test_signal_below_the_noise_is_noise():
     assert estimate_rank(make_values(60, 60, 6, strength=0.01, seed=0), (60, 60)) == 0
 
 
@@ -171,10 +161,7 @@ def test_threshold_of_square_matrices_is_the_published_one():
     for alpha in (0.1, 0.5):
         near = tau * math.sqrt(alpha)
         assert find_threshold(alpha) == pytest.approx((1 + near) * (1 + alpha / near), rel=0.02)
-
-
-def test_threshold_is_above_what_noise_alone_reaches():
-    """The largest singular value of noise follows Marchenko and Pastur: (1 + sqrt(alpha))^2."""
+    # The largest singular value of noise follows Marchenko and Pastur.
     for alpha in np.linspace(0.05, 1.0, 20):
         assert find_threshold(alpha) > (1.0 + math.sqrt(alpha)) ** 2
 

@@ -13,7 +13,7 @@ from jetson_dnn_rt.models.graph.tracing import trace
 class TwoBranches(nn.Module):
     """The sum of two branches, one a hundredth as loud as the other."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
@@ -25,13 +25,13 @@ class TwoBranches(nn.Module):
             self.quiet.weight.copy_(self.loud.weight)
             self.constant.weight.zero_()
 
-    def forward(self, image: torch.Tensor) -> torch.Tensor:
+    def forward(self, image):
         heard = self.loud(image) + 0.01 * self.quiet(image)
         return self.last(heard + self.constant(image))
 
 
 @pytest.fixture
-def images() -> list[torch.Tensor]:
+def images():
     generator = torch.Generator().manual_seed(1)
     return [torch.rand(1, 3, 9, 11, generator=generator) for _ in range(4)]
 

@@ -18,7 +18,7 @@ from jetson_dnn_rt.variants.spec import DecompositionSpec
 SHAPE = (1, 32, 32, 32)
 
 
-def make_conv(kernel: int) -> nn.Conv2d:
+def make_conv(kernel):
     return nn.Conv2d(32, 32, kernel, padding=kernel // 2).eval()
 
 

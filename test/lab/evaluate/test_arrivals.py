@@ -14,15 +14,14 @@ MS = 1_000_000
 
 
 def test_as_recorded_faster_or_at_a_rate():
-    plan = plan_arrivals([100 * MS, 140 * MS, 179 * MS, 260 * MS])
-    assert plan.times_ns.tolist() == [0, 40 * MS, 79 * MS, 160 * MS]
-    assert (plan.period_ns, plan.jumps) == (40 * MS, 0)
-    double = plan_arrivals([0, 40 * MS, 80 * MS], speed=2.0)
-    assert double.times_ns.tolist() == [0, 20 * MS, 40 * MS]
-    assert double.period_ns == 20 * MS
-    even = plan_arrivals([5, 5, 3, 10**18], rate_hz=50.0)
-    assert even.times_ns.tolist() == [0, 20 * MS, 40 * MS, 60 * MS]
-    assert (even.period_ns, even.jumps) == (20 * MS, 0)
+    for changes, recorded_ms, times_ms, period_ms in (
+        ({}, [100, 140, 179, 260], [0, 40, 79, 160], 40),
+        ({"speed": 2.0}, [0, 40, 80], [0, 20, 40], 20),
+        ({"rate_hz": 50.0}, [5, 5, 3, 10**9], [0, 20, 40, 60], 20),
+    ):
+        plan = plan_arrivals([time_ms * MS for time_ms in recorded_ms], **changes)
+        assert plan.times_ns.tolist() == [time_ms * MS for time_ms in times_ms]
+        assert (plan.period_ns, plan.jumps) == (period_ms * MS, 0)
 
 
 def test_steps_of_the_clock_are_no_pauses():
@@ -44,10 +43,10 @@ def test_where_the_recording_says_no_period():
         plan_arrivals([7])
 
 
-@pytest.mark.parametrize("given_", [{"speed": 0.0}, {"speed": float("nan")}, {"rate_hz": -1.0}])
-def test_out_of_range(given_):
+@pytest.mark.parametrize("changes", [{"speed": 0.0}, {"speed": float("nan")}, {"rate_hz": -1.0}])
+def test_out_of_range(changes):
     with pytest.raises(ConfigurationError, match="speed must be > 0"):
-        plan_arrivals([0, MS], **given_)
+        plan_arrivals([0, MS], **changes)
 
 
 @given(

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from bags import PERIOD_NS, TOPIC, make_image, write_bag
@@ -13,7 +11,7 @@ from bags import PERIOD_NS, TOPIC, make_image, write_bag
 from jetson_dnn_rt.cli.main import BAD_ARGUMENTS, build_parser, main
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.lab.evaluate.chunk import release
-from jetson_dnn_rt.lab.evaluate.plan import TaskFile, order_variants, read_task_file
+from jetson_dnn_rt.lab.evaluate.plan import order_variants, read_task_file
 from jetson_dnn_rt.traces.reader import open_trace
 
 FRAMES = 15
@@ -31,21 +29,20 @@ PARAMETERS = """
 
 
 @pytest.fixture
-def params(tmp_path: Path) -> str:
-    path = tmp_path / "tasks.yaml"
-    path.write_text(PARAMETERS, encoding="utf-8")
-    return str(path)
+def params(tmp_path):
+    (tmp_path / "tasks.yaml").write_text(PARAMETERS, encoding="utf-8")
+    return str(tmp_path / "tasks.yaml")
 
 
 @pytest.fixture
-def bag(tmp_path: Path) -> Iterator[str]:
+def bag(tmp_path):
     """Fifteen images, of which the eighth has an unknown encoding."""
     images = [make_image(n, encoding="bayer?" if n == 7 else "bgr8") for n in range(FRAMES)]
     yield str(write_bag(tmp_path / "drive", images))
     release()
 
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any, str]:
+def run(capsys, *arguments):
     """Exit code, JSON of the only line, and stderr."""
     code = main(["evaluate", *arguments, "--json"])
     captured = capsys.readouterr()
@@ -105,9 +102,7 @@ def test_processes_find_the_same(capsys, tmp_path, bag, params):
 
 
 def test_realtime_tries_the_splits_of_the_cores(capsys, tmp_path, bag, params, monkeypatch):
-    from jetson_dnn_rt.lab.evaluate import realtime as evaluate_realtime
-
-    monkeypatch.setattr(evaluate_realtime, "count_cores", lambda: 2)
+    monkeypatch.setattr("jetson_dnn_rt.lab.evaluate.realtime.count_cores", lambda: 2)
     # Two tasks of 14 ms in a period of 20: one worker keeps half of the deadlines.
     given = (
         bag, "--mode", "realtime", "--params", params, "--rate", "50",
@@ -146,10 +141,8 @@ def test_realtime_and_what_if(capsys, tmp_path, bag, params):
     code, same, _ = run(capsys, str(out), "--mode", "simulated", "--output", str(again))
     assert code == 0
     assert same["workers"] == 2
-    assert {name: task["released"] for name, task in same["tasks"].items()} == {
-        "detector": 2 * 14,
-        "rear/segmenter": 2 * 14,
-    }
+    released = {name: task["released"] for name, task in same["tasks"].items()}
+    assert released == {"detector": 2 * 14, "rear/segmenter": 2 * 14}
     assert len(list(open_trace(again).jobs())) == len(jobs)
     code, tight, _ = run(
         capsys, "--trace", str(out), "--mode", "simulated", "--deadline", "detector=0.01",
@@ -162,10 +155,8 @@ def test_realtime_and_what_if(capsys, tmp_path, bag, params):
 
 
 def test_the_policy_of_the_file_decides(capsys, tmp_path, bag, params):
-    path = Path(params)
-    text = path.read_text(encoding="utf-8")
-    text += "/**/coordinator:\n  ros__parameters: {policy: neuos_max_accuracy}\n"
-    path.write_text(text, encoding="utf-8")
+    with Path(params).open("a", encoding="utf-8") as file:
+        file.write("/**/coordinator:\n  ros__parameters: {policy: neuos_max_accuracy}\n")
     out = tmp_path / "live"
     live = (bag, "--mode", "realtime", "--params", params, "--task", "detector", "--rate", "200")
     code, result, _ = run(capsys, *live, "--output", str(out))
@@ -189,7 +180,7 @@ def test_the_policy_of_the_file_decides(capsys, tmp_path, bag, params):
         (["BAG", "--mode", "realtime", "--policy", "luck"], "coordinator: policy must be one of"),
         (["BAG", "--speed", "2"], "--speed is for --mode realtime or simulated only"),
         (["BAG", "--mode", "realtime", "--chunk", "2"], "--chunk is for --mode sequential only"),
-        (["BAG", "--mode", "realtime", "--rate", "2", "--speed", "2"], "only one of them"),
+        (["BAG", "--mode", "realtime", "--rate", "2", "--speed", "2"], "cannot be combined"),
         (["BAG", "--mode", "simulated"], "a bag needs --trace"),
         (["--mode", "simulated", "--trace", "BAG", "--task", "a"], "are those of the trace"),
         (["BAG", "--topic", "/lidar"], "no images on '/lidar'"),
@@ -214,7 +205,7 @@ def test_workers_that_are_requested_share_the_cores(params, monkeypatch):
     monkeypatch.setattr("jetson_dnn_rt.lab.evaluate.plan.count_cores", lambda: 8)
     given = ["evaluate", "b", "--params", params, "--set", "detector.threads=5"]
 
-    def count(file: TaskFile) -> list[int | str]:
+    def count(file):
         return [file.process.workers, *(spec.config.threads for spec in file.make_specs(0))]
 
     file = read_task_file(build_parser().parse_args(given))

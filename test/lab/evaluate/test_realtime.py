@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -16,11 +15,11 @@ from jetson_dnn_rt.config.perception import PerceptionConfig
 from jetson_dnn_rt.config.process import ProcessConfig
 from jetson_dnn_rt.errors import SourceError
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.lab.evaluate.plan import OpenTask, TaskSpec
+from jetson_dnn_rt.lab.evaluate.plan import OpenTask
 from jetson_dnn_rt.lab.evaluate.realtime import find_age_ns, play, warm_up
 from jetson_dnn_rt.lab.evaluate.streams import plan_arrivals
 from jetson_dnn_rt.runtime.session import Session
-from jetson_dnn_rt.tasks import JobRecord, Outcome, Work
+from jetson_dnn_rt.tasks import JobRecord, Outcome
 
 MS = 1_000_000
 PROCESS = ProcessConfig(gc_freeze=False, mallopt=False, switch_interval_us=0)
@@ -29,7 +28,7 @@ DEADLINES_NS = {"detector": MINUTE_NS, "other": MINUTE_NS}
 
 
 @contextmanager
-def open_session(*specs: TaskSpec) -> Iterator[Session]:
+def open_session(*specs):
     with Session(PerceptionConfig((), process=PROCESS)) as session:
         for spec in specs:
             session.adopt(OpenTask(spec))
@@ -37,7 +36,7 @@ def open_session(*specs: TaskSpec) -> Iterator[Session]:
 
 
 @pytest.fixture
-def session() -> Iterator[Session]:
+def session():
     """Two that take no time, with all the time there is."""
     given = {"deadline_ns": MINUTE_NS, "period_ns": PERIOD_NS, "warmup_runs": 3}
     specs = [make_spec("null:0.01", name=name, **given) for name in DEADLINES_NS]
@@ -49,7 +48,7 @@ def test_each_of_the_first_frames_ends_once_in_every_task(tmp_path, session):
     images = [make_image(n, encoding="bayer?" if n == 4 else "bgr8") for n in range(25)]
     seen: list[tuple[JobRecord, int]] = []
 
-    def observe(record: JobRecord, work: Work) -> None:
+    def observe(record, work):
         seen.append((record, work.frame.stamp_ns))
 
     with open_image_bag(write_bag(tmp_path / "drive", images), TOPIC) as bag:
@@ -64,29 +63,22 @@ def test_each_of_the_first_frames_ends_once_in_every_task(tmp_path, session):
     assert set(counts) == expected
     assert set(counts.values()) == {1}
     assert all(stamp_ns == (record.sequence - 100) * PERIOD_NS for record, stamp_ns in seen)
-    # On a busy machine one may be replaced, which ends it before the frame that runs.
-    releases = [
-        record.release_ns
-        for record, _ in seen
-        if record.task == "other" and record.outcome is not Outcome.SUPERSEDED
-    ]
-    assert sorted(releases) == releases
 
 
 def test_deadlines_are_enforced(tmp_path):
     """A millisecond for a job that takes twenty: not one is met, and not one is lost."""
     spec = make_spec("null:20", deadline_ns=MS, period_ns=PERIOD_NS, warmup_runs=3)
     outcomes: Counter[Outcome] = Counter()
-    with (
-        open_session(spec) as session,
-        open_image_bag(write_bag(tmp_path / "drive", map(make_image, range(10)))) as bag,
-    ):
+
+    def observe(job, work):
+        outcomes[job.outcome] += 1
+
+    path = write_bag(tmp_path / "drive", map(make_image, range(10)))
+    with open_session(spec) as session, open_image_bag(path) as bag:
         arrivals = plan_arrivals(bag.log_times_ns, rate_hz=200.0)
         times = warm_up(bag, session.tasks.values())
         assert len(times["detector"]["full@null"]) == 3
-        play(
-            bag, session, {"detector": MS}, arrivals, lambda job, _: outcomes.update([job.outcome])
-        )
+        play(bag, session, {"detector": MS}, arrivals, observe)
     assert outcomes.total() == 10
     assert not outcomes[Outcome.MET]
 

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 from bags import TOPIC, make_image, write_bag
@@ -18,10 +15,10 @@ from jetson_dnn_rt.config.process import ProcessConfig
 from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.lab.evaluate.realtime import play
-from jetson_dnn_rt.lab.evaluate.streams import Arrivals, plan_arrivals
+from jetson_dnn_rt.lab.evaluate.streams import plan_arrivals
 from jetson_dnn_rt.runtime.session import Session
 from jetson_dnn_rt.runtime.sharing import core_split
-from jetson_dnn_rt.tasks import JobRecord, Outcome, Stage, Work
+from jetson_dnn_rt.tasks import Outcome, Stage
 
 FRAMES, RATE_HZ = 24, 40.0
 DEADLINE_NS = 45 * MS + 1
@@ -34,7 +31,7 @@ PROCESS = ProcessConfig(workers=2, gc_freeze=False, mallopt=False, switch_interv
 class ScriptedTask:
     """A loaded task whose stages sleep on the virtual clock, and may run batches."""
 
-    def __init__(self, name: str, clock: VirtualClock) -> None:
+    def __init__(self, name, clock):
         self.name, self.clock = name, clock
         self.config = TaskConfig(name, stage_timeout_ms=100.0)
         self.stage_names = ("preprocess", "inference", "decode")
@@ -45,61 +42,57 @@ class ScriptedTask:
         self.restarts = 0
         self.stages = self._make_stages()
 
-    def choose_variant(self, name: str) -> str:
+    def choose_variant(self, name):
         return VARIANT
 
-    def rebuild(self, give_back: Callable[[Callable[[], None]], object]) -> dict[str, list[Stage]]:
+    def rebuild(self, give_back):
         self.restarts += 1
         self.stages = self._make_stages()
         return self.stages
 
-    def close(self) -> None:
+    def close(self):
         pass
 
-    def _sleep(self, time_ns: int) -> None:
+    def _sleep(self, time_ns):
         self.clock.sleep_until_ns(self.clock.now_ns() + time_ns)
 
-    def _infer(self, work: Work) -> None:
+    def _infer(self, work):
         hangs = self.name == "b" and work.frame.sequence == HANGING and not self.restarts
         self._sleep(HANG_NS if hangs else 11 * MS + 100_000 * (work.frame.sequence % 7))
 
-    def _make_stages(self) -> dict[str, list[Stage]]:
-        batch = None if self.restarts else lambda works: self._infer_batch(works)
-        return {
-            VARIANT: [
-                Stage("preprocess", lambda work: self._sleep(MS)),
-                Stage("inference", self._infer, run_batch=batch),
-                Stage("decode", lambda work: self._sleep(MS)),
-            ]
-        }
-
-    def _infer_batch(self, works: Any) -> None:
+    def _infer_batch(self, works):
         hangs = any(work.frame.sequence == HANGING for work in works)
         self._sleep(HANG_NS if hangs else 14 * MS)
+
+    def _make_stages(self):
+        batch = None if self.restarts else self._infer_batch
+        inference = Stage("inference", self._infer, run_batch=batch)
+        around = [Stage(name, lambda work: self._sleep(MS)) for name in ("preprocess", "decode")]
+        return {VARIANT: [around[0], inference, around[1]]}
 
 
 class Groups:
     """One batch group of all tasks, in which two frames take 14 ms."""
 
-    def form(self, *given: Any) -> None:
+    def form(self, *given):
         pass
 
-    def find_group(self, task: str) -> str:
+    def find_group(self, task):
         return "group"
 
-    def seed(self, executor: Any) -> None:
+    def seed(self, executor):
         executor.seed_batch_budgets("a", VARIANT, "inference", 2, [14 * MS])
 
-    def leave(self, task: str) -> list[Any]:
+    def leave(self, task):
         return []
 
 
 @pytest.fixture(autouse=True)
-def slowdown(monkeypatch: pytest.MonkeyPatch) -> None:
+def slowdown(monkeypatch):
     monkeypatch.setattr(core_split, "measure_slowdown", lambda *given: {1: 1.0, 2: 1.3})
 
 
-def open_session(clock: VirtualClock) -> Session:
+def open_session(clock):
     """What the nodes do with a configuration, up to the first frame."""
     session = Session(PerceptionConfig((), process=PROCESS), clock=clock)
     session.batches = Groups()  # type: ignore[assignment]
@@ -110,17 +103,13 @@ def open_session(clock: VirtualClock) -> Session:
     return session
 
 
-def run_as_nodes(arrivals: Arrivals) -> tuple[list[JobRecord], list[int]]:
+def run_as_nodes(arrivals):
     """Frames from a camera: each released in all tasks by one call."""
     clock, records = VirtualClock(), []
     session = open_session(clock)
+    times = {"period_ns": arrivals.period_ns, "deadline_ns": DEADLINE_NS}
     for name in "abc":
-        session.activate(
-            name,
-            lambda record, work, result: records.append(record),
-            period_ns=arrivals.period_ns,
-            deadline_ns=DEADLINE_NS,
-        )
+        session.activate(name, lambda record, work, result: records.append(record), **times)
     session.commit()
     for number, time_ns in enumerate(arrivals.times_ns.tolist()):
         due_ns = arrivals.period_ns + time_ns
@@ -133,11 +122,11 @@ def run_as_nodes(arrivals: Arrivals) -> tuple[list[JobRecord], list[int]]:
     return records, restarts
 
 
-def run_as_replay(path: Path, arrivals: Arrivals) -> tuple[list[JobRecord], list[int]]:
+def run_as_replay(path, arrivals):
     clock, records = VirtualClock(), []
     session = open_session(clock)
 
-    def replay() -> None:
+    def replay():
         with open_image_bag(path, TOPIC) as bag:
             deadlines_ns = dict.fromkeys("abc", DEADLINE_NS)
             play(bag, session, deadlines_ns, arrivals, lambda record, _: records.append(record))

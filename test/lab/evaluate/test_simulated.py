@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,9 +10,8 @@ from traced_jobs import METADATA, make_record
 
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.lab.evaluate.simulated import WhatIf, change, read_recorded, simulate_recorded
-from jetson_dnn_rt.lab.simulate.recording import RecordedTask
 from jetson_dnn_rt.tasks import JobRecord, Outcome
-from jetson_dnn_rt.traces.reader import Trace, open_trace
+from jetson_dnn_rt.traces.reader import open_trace
 from jetson_dnn_rt.traces.schema import TracedTask
 from jetson_dnn_rt.traces.writer import TraceWriter
 
@@ -23,14 +21,7 @@ PERIOD_NS = 33 * MS
 UNCHANGED = WhatIf()
 
 
-def write(
-    folder: Path,
-    records: list[JobRecord],
-    *,
-    mode: str = "realtime",
-    stamps_ns: list[int] | None = None,
-    warm_up: int = 0,
-) -> Trace:
+def write(folder, records, *, mode="realtime", stamps_ns=None, warm_up=0):
     """A trace; of sequential evaluations with the stamps of the frames."""
     tasks = {
         name: TracedTask("drive#/image_raw", stages=("a", "b"))
@@ -44,22 +35,20 @@ def write(
     return open_trace(folder)
 
 
-def steady(count: int = 40, **given: object) -> list[JobRecord]:
+def steady(count=40, **given):
     """Frames every 33 ms that take 5 ms each, but every tenth 15 ms."""
     return [
-        make_record(n, stages_ns=(2 * MS, 13 * MS if n % 10 == 9 else 3 * MS), **given)  # type: ignore[arg-type]
+        make_record(n, stages_ns=(2 * MS, 13 * MS if n % 10 == 9 else 3 * MS), **given)
         for n in range(count)
     ]
 
 
 @pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory) -> list[RecordedTask]:
+def played(tmp_path_factory):
     return read_recorded([write(tmp_path_factory.mktemp("played"), steady())])
 
 
-def run(
-    tasks: list[RecordedTask], what_if: WhatIf = UNCHANGED
-) -> dict[tuple[str, int], JobRecord]:
+def run(tasks, what_if=UNCHANGED):
     records: list[JobRecord] = []
     simulate_recorded(tasks, what_if, records.append)
     return {(record.task, record.sequence): record for record in records}
@@ -83,12 +72,10 @@ def test_another_deadline(played):
 
 def test_another_rate(played):
     fast = run(played, WhatIf(rate_hz=250.0, deadlines_ns={"detector": 100 * MS}))
-    releases = [fast["detector", n].release_ns for n in range(40)]
-    assert np.diff(releases).tolist() == [4 * MS] * 39
+    for records, period_ns in ((fast, 4 * MS), (run(played, WhatIf(speed=2.0)), PERIOD_NS // 2)):
+        releases = [records["detector", n].release_ns for n in range(40)]
+        assert np.diff(releases).tolist() == [period_ns] * 39
     assert any(record.outcome is Outcome.SUPERSEDED for record in fast.values())
-    double = run(played, WhatIf(speed=2.0))
-    releases = [double["detector", n].release_ns for n in range(40)]
-    assert np.diff(releases).tolist() == [PERIOD_NS // 2] * 39
 
 
 def test_another_cohort(played):
@@ -102,14 +89,13 @@ def test_another_cohort(played):
 
 
 def test_another_policy(tmp_path):
-    slow = [
-        make_record(n, stages_ns=(10 * MS, 10 * MS), deadline_ns=25 * MS) for n in range(0, 40, 2)
+    slow, fast = {"stages_ns": (10 * MS, 10 * MS)}, {"stages_ns": (MS, MS), "variant": OTHER}
+    records = [
+        make_record(n, deadline_ns=25 * MS, **given)
+        for first, given in enumerate((slow, fast))
+        for n in range(first, 40, 2)
     ]
-    fast = [
-        make_record(n, stages_ns=(MS, MS), variant=OTHER, deadline_ns=25 * MS)
-        for n in range(1, 40, 2)
-    ]
-    tasks = read_recorded([write(tmp_path, slow + fast)])
+    tasks = read_recorded([write(tmp_path, records)])
     what_if = WhatIf(deadlines_ns={"detector": 12 * MS}, variants={"detector": "full@null"})
     static = run(tasks, what_if)
     assert not any(record.outcome is Outcome.MET for record in static.values())
@@ -128,25 +114,19 @@ def test_first_budgets_are_those_of_the_warm_up(tmp_path):
 
 
 def test_blocks_are_drawn_by_seed(played):
-    records: list[JobRecord] = []
     what_if = WhatIf(seeds=3, block_ms=100.0)
-    tallies = simulate_recorded(played, what_if, records.append)
-    assert len(tallies) == 3
-    assert len(records) == 3 * 40
-    times = [
-        sum(record.execution_time_ns for record in records[40 * seed : 40 * (seed + 1)])
-        for seed in range(3)
-    ]
-    again: list[JobRecord] = []
-    simulate_recorded(played, what_if, again.append)
-    assert again == records
-    assert len(set(times)) > 1
+    runs: list[list[JobRecord]] = [[], []]
+    for records in runs:
+        assert len(simulate_recorded(played, what_if, records.append)) == 3
+    assert runs[0] == runs[1]
+    times = np.reshape([record.execution_time_ns for record in runs[0]], (3, 40))
+    assert len(set(times.sum(axis=1))) > 1
 
 
 # -- sequential traces ---------------------------------------------------------------------------
 
 
-def sequential(count: int = 12, repeats: int = 1) -> list[JobRecord]:
+def sequential(count=12, repeats=1):
     """Two variants of each frame, one after the other, as fast as they can: nothing waits."""
     records, now_ns = [], 0
     for sequence in list(range(count)) * repeats:
@@ -182,14 +162,15 @@ def test_without_the_bag_the_stamps_say_when_and_nothing_comes_twice(tmp_path):
 
 
 def test_unusable_input_is_named(tmp_path, played):
-    trace = write(tmp_path / "one", steady(1))
+    trace, empty = write(tmp_path / "one", steady(1)), write(tmp_path / "none", [])
     alone = write(tmp_path / "two", sequential(), mode="sequential")
-    with pytest.raises(ConfigurationError, match="cannot be mixed"):
-        read_recorded([trace, alone])
-    with pytest.raises(ConfigurationError, match="give the bag"):
-        read_recorded([alone])
-    with pytest.raises(ConfigurationError, match="holds no job"):
-        read_recorded([write(tmp_path / "three", [])])
+    for traces, words in (
+        ([trace, alone], "cannot be mixed"),
+        ([alone], "give the bag"),
+        ([empty], "holds no job"),
+    ):
+        with pytest.raises(ConfigurationError, match=words):
+            read_recorded(traces)
     for what_if, words in (
         (WhatIf(cohort=("lidar",)), "cohort: task 'lidar' was not recorded, but detector"),
         (WhatIf(deadlines_ns={"lidar": MS}), "deadline: task 'lidar'"),

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import cv2
 import numpy as np
@@ -15,13 +12,9 @@ import pytest
 from jetson_dnn_rt.cli import main
 from jetson_dnn_rt.platforms.platform import FixedPlatform
 
-Profile = Callable[..., tuple[int, Any, str]]
-
 
 @pytest.fixture
-def profile(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Profile:
+def profile(tmp_path, capsys, monkeypatch):
     """Options to exit code, JSON of the only line, and stderr.
 
     By default the model is a scripted one of 0.1, 0.4 and 0.2 ms, and the frames are three small
@@ -34,7 +27,7 @@ def profile(
     for index in range(3):
         cv2.imwrite(str(folder / f"{index}.png"), np.full((16, 24, 3), 60 * index, np.uint8))
 
-    def run(options: str = "", *, people: bool = False) -> tuple[int, Any, str]:
+    def run(options="", *, people=False):
         words = options.split()
         if "--model" not in words:
             words += ["--model", "camera=null:preprocess=0.1;inference=0.4;decode=0.2"]

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from synthetic_boards import SyntheticBoard
-from sysfs_trees import TREES, Tree, write_tree
+from sysfs_trees import TREES, write_tree
 
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.lab.profile.clock_model import (
@@ -19,7 +16,6 @@ from jetson_dnn_rt.lab.profile.clock_model import (
     ClockColumns,
     PowerModel,
     TimeModel,
-    UndeterminedError,
     choose_points,
     fit,
 )
@@ -34,42 +30,46 @@ BOARDS = pytest.mark.parametrize("board", MAKERS)
 
 
 @functools.cache
-def space_of(board: str) -> ClockSpace:
+def space_of(board):
     return MAKERS[board]()
 
 
 @functools.cache
-def points_of(board: str) -> npt.NDArray[np.int64]:
+def points_of(board):
     return choose_points(space_of(board))
 
 
-def fit_time(board: SyntheticBoard, positions: npt.NDArray[np.int64]) -> TimeModel:
+def fit_time(board, positions):
     return TimeModel.fit(board.space, positions, board.measure(positions)[0])
 
 
-def errors(found: npt.NDArray[np.float64], true: npt.NDArray[np.float64]) -> tuple[float, ...]:
+def errors(found, true):
     share = np.abs(found / true - 1.0)
     return float(np.median(share)), float(np.quantile(share, 0.95)), float(share.max())
 
 
-@BOARDS
-def test_a_board_that_is_as_the_model_says_is_found_from_50_points(board: str) -> None:
-    truth = SyntheticBoard(space_of(board), seed=3)
-    positions = points_of(board)
+@pytest.mark.parametrize(
+    ("board", "options"),
+    [
+        *((board, {}) for board in MAKERS),
+        # Big cores may be faster or slower than little ones at the same clock.
+        ("tx2", {"big_core_speed": 0.7}),
+        ("tx2", {"big_core_speed": 2.0}),
+    ],
+)
+def test_a_board_that_is_as_the_model_says_is_found_from_50_points(board, options):
+    truth = SyntheticBoard(space_of(board), seed=3, **options)
+    times_ns, positions = truth.times_ns(), points_of(board)
     assert len(positions) <= MAX_POINTS
     model = fit_time(truth, positions)
-    np.testing.assert_allclose(model.times_ns(), truth.times_ns(), rtol=1e-4)
+    np.testing.assert_allclose(model.times_ns(), times_ns, rtol=1e-4)
+    np.testing.assert_allclose(model.slowdown(), times_ns / times_ns[-1], rtol=1e-4)
     assert model.error.max < 1e-3
-    np.testing.assert_allclose(
-        model.slowdown(), truth.times_ns() / truth.times_ns()[-1], rtol=1e-4
-    )
 
 
 @BOARDS
 @pytest.mark.parametrize("seed", range(3))
-def test_noise_is_averaged_out_and_the_stated_error_is_no_smaller_than_the_true_one(
-    board: str, seed: int
-) -> None:
+def test_noise_is_averaged_out_and_the_stated_error_is_no_smaller_than_the_true_one(board, seed):
     truth = SyntheticBoard(space_of(board), noise=0.03, seed=seed)
     model = fit_time(truth, points_of(board))
     p50, p95, largest = errors(model.times_ns(), truth.times_ns())
@@ -82,7 +82,7 @@ def test_noise_is_averaged_out_and_the_stated_error_is_no_smaller_than_the_true_
 
 @BOARDS
 @pytest.mark.parametrize("overlap", [0.5, 1.0])
-def test_a_model_that_does_not_fit_says_so(board: str, overlap: float) -> None:
+def test_a_model_that_does_not_fit_says_so(board, overlap):
     """GPU and memory work at the same time: no sum of terms is that."""
     truth = SyntheticBoard(space_of(board), overlap=overlap, noise=0.01, seed=1)
     model = fit_time(truth, points_of(board))
@@ -93,7 +93,7 @@ def test_a_model_that_does_not_fit_says_so(board: str, overlap: float) -> None:
     assert largest <= 1.35 * model.error.max
 
 
-def test_the_memory_term_is_a_table_and_no_law() -> None:
+def test_the_memory_term_is_a_table_and_no_law():
     """One step of the memory's clock costs 40 %, the others nothing: 1 / f would be far off."""
     truth = SyntheticBoard(space_of("tx2"), emc_slowness=(1.4, 1.4, 1.0, 1.0), seed=2)
     model = fit_time(truth, points_of("tx2"))
@@ -104,15 +104,8 @@ def test_the_memory_term_is_a_table_and_no_law() -> None:
     assert slow / fast == pytest.approx(expected, rel=1e-4)
 
 
-@pytest.mark.parametrize("speed", [0.7, 2.0])
-def test_big_cores_may_be_faster_than_little_ones_at_the_same_clock(speed: float) -> None:
-    truth = SyntheticBoard(space_of("tx2"), big_core_speed=speed, seed=4)
-    model = fit_time(truth, points_of("tx2"))
-    np.testing.assert_allclose(model.times_ns(), truth.times_ns(), rtol=1e-4)
-
-
 @BOARDS
-def test_no_prediction_is_faster_for_slower_clocks(board: str) -> None:
+def test_no_prediction_is_faster_for_slower_clocks(board):
     truth = SyntheticBoard(space_of(board), overlap=1.0, noise=0.1, seed=7)
     space = space_of(board)
     slowdown = fit_time(truth, points_of(board)).slowdown()
@@ -126,7 +119,7 @@ def test_no_prediction_is_faster_for_slower_clocks(board: str) -> None:
         assert (slowdown[lower] >= slowdown[lower + stride] - 1e-12).all()
 
 
-def test_a_gpu_that_is_off_runs_no_stage_that_needs_it() -> None:
+def test_a_gpu_that_is_off_runs_no_stage_that_needs_it():
     gpu = ClockDomain("gpu", (ClockOption(0), *map(ClockOption, (400_000_000, 10**9))))
     cpu = ClockDomain("cpu", tuple(ClockOption(f * 10**8) for f in range(4, 21)))
     space = ClockSpace([cpu, gpu])
@@ -148,7 +141,7 @@ def test_a_gpu_that_is_off_runs_no_stage_that_needs_it() -> None:
 
 @BOARDS
 @pytest.mark.parametrize("noise", [0.0, 0.03])
-def test_power_is_predicted_within_what_is_stated(board: str, noise: float) -> None:
+def test_power_is_predicted_within_what_is_stated(board, noise):
     truth = SyntheticBoard(space_of(board), noise=noise, seed=5)
     positions = points_of(board)
     times, power = truth.measure(positions)
@@ -166,7 +159,7 @@ def test_power_is_predicted_within_what_is_stated(board: str, noise: float) -> N
     assert p95 <= 1.5 * model.error.p95
 
 
-def test_power_that_nothing_explains_has_a_large_error() -> None:
+def test_power_that_nothing_explains_has_a_large_error():
     space = space_of("xavier")
     positions = points_of("xavier")
     rng = np.random.default_rng(0)
@@ -176,9 +169,7 @@ def test_power_that_nothing_explains_has_a_large_error() -> None:
 
 @pytest.mark.parametrize("tree", TREES.values(), ids=TREES)
 @pytest.mark.parametrize("switch_cores", [True, False])
-def test_every_board_is_determined_by_the_points_chosen(
-    tree: Tree, switch_cores: bool, tmp_path: Path
-) -> None:
+def test_every_board_is_determined_by_the_points_chosen(tree, switch_cores, tmp_path):
     """With cores that stay on, some power terms are the same and need not be told apart."""
     write_tree(tmp_path, tree)
     with detect(tmp_path, state_dir=tmp_path / "state", switch_cores=switch_cores) as platform:
@@ -196,7 +187,7 @@ def test_every_board_is_determined_by_the_points_chosen(
 
 
 @BOARDS
-def test_the_points_are_few_different_and_the_same_every_time(board: str) -> None:
+def test_the_points_are_few_different_and_the_same_every_time(board):
     space = space_of(board)
     again = choose_points(space)
     np.testing.assert_array_equal(again, points_of(board))
@@ -208,60 +199,25 @@ def test_the_points_are_few_different_and_the_same_every_time(board: str) -> Non
         assert np.bincount(digits).min() >= 3
 
 
-def test_presets_are_measured_when_asked_for() -> None:
+def test_presets_are_measured_when_asked_for():
     space = space_of("tx2")
     assert {777, 4242} <= set(choose_points(space, 30, include=(777, 4242)).tolist())
     with pytest.raises(ValueError, match="at least 4"):
         choose_points(space, 3, include=(777, 4242))
 
 
-def test_a_small_space_is_measured_whole() -> None:
+def test_a_small_space_is_measured_whole():
     space = ClockSpace([ClockDomain("cpu", tuple(ClockOption(f * 10**8) for f in range(1, 9)))])
     assert sorted(choose_points(space).tolist()) == list(range(8))
     assert choose_points(ClockSpace([])).tolist() == [0]
 
 
-def test_too_few_points_are_refused() -> None:
-    space = space_of("tx2")
-    positions = choose_points(space, 6)
-    with pytest.raises(UndeterminedError, match="6 measured points do not determine the model"):
-        TimeModel.fit(space, positions, np.ones((6, 2)))
-
-
-def without_a_memory_clock() -> npt.NDArray[np.int64]:
-    positions = points_of("tx2")
-    return positions[space_of("tx2").option_indices[positions, 3] != 2]
-
-
-def with_a_memory_clock_measured_once() -> npt.NDArray[np.int64]:
-    positions = points_of("tx2")
-    slow = np.flatnonzero(space_of("tx2").option_indices[positions, 3] == 0)
-    return np.delete(positions, slow[1:])
-
-
-def with_one_gpu_clock() -> npt.NDArray[np.int64]:
-    count = len(space_of("xavier")) // 14
-    return np.random.default_rng(0).permutation(count)[:40] * 14 + 13
-
-
-@pytest.mark.parametrize(
-    ("board", "choose", "named"),
-    [
-        ("tx2", without_a_memory_clock, r"memory below 1331\.2 MHz"),
-        (
-            "tx2",
-            with_a_memory_clock_measured_once,
-            r"one measured point alone .* memory below 800",
-        ),
-        ("xavier", with_one_gpu_clock, "GPU"),
-    ],
-)
-def test_a_clock_that_was_not_measured_is_named(
-    board: str, choose: Callable[[], npt.NDArray[np.int64]], named: str
-) -> None:
-    space, positions = space_of(board), choose()
-    with pytest.raises(UndeterminedError, match=named):
-        TimeModel.fit(space, positions, SyntheticBoard(space).times_ns(positions))
+def test_a_clock_that_was_not_measured_is_named():
+    space, positions = space_of("tx2"), points_of("tx2")
+    measured = space.option_indices[positions, 3] != 2
+    truth = SyntheticBoard(space).times_ns(positions[measured])
+    with pytest.raises(ConfigurationError, match=r"memory below 1331\.2 MHz"):
+        TimeModel.fit(space, positions[measured], truth)
 
 
 @pytest.mark.parametrize(
@@ -273,14 +229,12 @@ def test_a_clock_that_was_not_measured_is_named(
         ([1, 2, 3], [[1.0], [np.nan], [1.0]], "times_ns must be finite and > 0"),
     ],
 )
-def test_what_cannot_be_measurements_is_refused(
-    positions: list[int], times: list[list[float]], text: str
-) -> None:
+def test_what_cannot_be_measurements_is_refused(positions, times, text):
     with pytest.raises(ValueError, match=text):
         TimeModel.fit(space_of("xavier"), np.array(positions), np.array(times))
 
 
-def test_an_exact_law_is_found_without_error() -> None:
+def test_an_exact_law_is_found_without_error():
     rng = np.random.default_rng(1)
     columns = 1.0 + rng.random((12, 3))
     truth = np.array([[3e6, 0.0], [0.0, 2e5], [1e6, 4e5]])
@@ -288,10 +242,9 @@ def test_an_exact_law_is_found_without_error() -> None:
     np.testing.assert_allclose(found, truth, atol=1e-3)
     assert error.points == 12
     assert error.max < 1e-9
-    assert str(error) == "0.0/0.0/0.0 % (p50/p95/max of 12 points, each held out once)"
 
 
-def test_a_point_is_predicted_by_the_others_alone() -> None:
+def test_a_point_is_predicted_by_the_others_alone():
     columns = np.column_stack([np.ones(6), np.arange(6.0)])
     values = columns @ np.array([[10.0], [1.0]])
     values[3] = 26.0  # twice what the line says there
@@ -313,13 +266,13 @@ def test_a_point_is_predicted_by_the_others_alone() -> None:
         ([[1, 0], [1, 0], [1, 1]], "one measured point alone determines b of x"),
     ],
 )
-def test_what_is_left_open_is_refused_by_name(rows: list[list[int]], text: str) -> None:
-    with pytest.raises(UndeterminedError, match=text) as caught:
+def test_what_is_left_open_is_refused_by_name(rows, text):
+    with pytest.raises(ConfigurationError, match=text) as caught:
         fit(np.array(rows, np.float64), ["a", "b"], np.ones((len(rows), 1)), "x")
     assert "--clocks sample" in str(caught.value)
 
 
-def test_without_scipy_the_fix_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_scipy_the_fix_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "scipy.optimize", None)
     with pytest.raises(ConfigurationError, match=r"scipy, which is missing; fix: apt install"):
         fit(np.ones((3, 1)), ["a"], np.ones((3, 1)), "x")

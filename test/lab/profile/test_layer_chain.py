@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -16,12 +15,7 @@ from jetson_dnn_rt.clock import SteadyClock, VirtualClock  # noqa: E402
 from jetson_dnn_rt.config.task import TaskConfig  # noqa: E402
 from jetson_dnn_rt.errors import ConfigurationError, ModelError  # noqa: E402
 from jetson_dnn_rt.frames import Frame  # noqa: E402
-from jetson_dnn_rt.lab.profile.layer_chain import (  # noqa: E402
-    COPY_IN,
-    LayerChain,
-    make_layer_chain,
-    run_layers,
-)
+from jetson_dnn_rt.lab.profile.layer_chain import COPY_IN, LayerChain, make_layer_chain, run_layers  # noqa: E402
 from jetson_dnn_rt.models.graph.splitting import split  # noqa: E402
 from jetson_dnn_rt.models.sources.registry import load_model  # noqa: E402
 from jetson_dnn_rt.variants.measuring.timing import DISCARDED_RUNS  # noqa: E402
@@ -32,7 +26,7 @@ SIZE = (240, 320)
 
 
 @pytest.fixture(scope="module")
-def variants() -> Iterator[VariantSet]:
+def variants():
     found = VariantSet(
         TaskConfig(variants=(NAME,)), load_model("builtin:detector"), clock=SteadyClock()
     )
@@ -40,28 +34,28 @@ def variants() -> Iterator[VariantSet]:
     found.close()
 
 
-def make_image(seed: int) -> np.ndarray:
+def make_image(seed):
     return np.random.default_rng(seed).random((1, 3, *SIZE), np.float32)
 
 
-def test_the_network_is_the_same_bit_for_bit(variants: VariantSet) -> None:
-    chain = make_layer_chain(variants, NAME, threads=1, clock=SteadyClock())
-    runner = TorchRunner(split(variants.model, 1).part(0), "fp32", 1)
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_the_network_is_the_same_bit_for_bit(variants, precision):
+    if precision == "bf16" and not supports_bf16():
+        pytest.skip("this CPU has no bf16 instructions")
+    graph, clock = variants.graph(NAME), SteadyClock()
+    chain = LayerChain(graph, SIZE, precision, threads=1, clock=clock, device="cpu")
+    runner = TorchRunner(split(variants.model, 1).part(0), precision, 1)
     for seed in range(2):
         image = make_image(seed)
         outputs, stamps_ns = chain.run(image)
-        expected = [as_host(value) for value in runner.run([image])]
-        assert len(outputs) == len(expected)
-        for one, other in zip(outputs, expected, strict=True):
-            np.testing.assert_array_equal(one, other)
+        for one, other in zip(outputs, runner.run([image]), strict=True):
+            np.testing.assert_array_equal(one, as_host(other))
         assert len(stamps_ns) == len(chain.layers) + 1
         assert all(a <= b for a, b in itertools.pairwise(stamps_ns))
     runner.close()
 
 
-def test_layers_have_names_of_their_own_and_what_is_fused_with_them(
-    variants: VariantSet,
-) -> None:
+def test_layers_have_names_of_their_own_and_what_is_fused_with_them(variants):
     chain = make_layer_chain(variants, NAME, threads=1, clock=SteadyClock())
     names = [layer.name for layer in chain.layers]
     assert len(set(names)) == len(names) > 20
@@ -71,21 +65,21 @@ def test_layers_have_names_of_their_own_and_what_is_fused_with_them(
     assert not {"BatchNorm2d", "ReLU", "BatchNorm2d + ReLU"} & set(operators)
 
 
-def test_each_layer_has_the_time_that_passed_in_it() -> None:
+def test_each_layer_has_the_time_that_passed_in_it():
     """Layers that set the clock on by a known time."""
     clock = VirtualClock()
 
     class Slow(torch.nn.Module):
         fx_leaf = True
 
-        def __init__(self, step_ns: int) -> None:
+        def __init__(self, step_ns):
             super().__init__()
             self.step_ns = step_ns
 
-        def __deepcopy__(self, memo: dict) -> Slow:
+        def __deepcopy__(self, memo):
             return Slow(self.step_ns)
 
-        def forward(self, value: torch.Tensor) -> torch.Tensor:
+        def forward(self, value):
             clock.run_until(clock.now_ns() + self.step_ns)
             return value + 1.0
 
@@ -100,7 +94,7 @@ def test_each_layer_has_the_time_that_passed_in_it() -> None:
     np.testing.assert_array_equal(output, image + np.float32(1) + np.float32(1) + np.float32(1))
 
 
-def test_frames_go_from_pixels_to_boxes(variants: VariantSet) -> None:
+def test_frames_go_from_pixels_to_boxes(variants):
     chain = make_layer_chain(variants, NAME, threads=1, clock=SteadyClock())
     frames = [Frame(np.full((48, 64, 3), 80 * i, np.uint8), "bgr8", 5 * i, i) for i in range(2)]
     runs = run_layers(chain, variants, frames, 3, SteadyClock())
@@ -110,19 +104,7 @@ def test_frames_go_from_pixels_to_boxes(variants: VariantSet) -> None:
     assert all(time_ns >= 0 for run in runs for time_ns in run.times_ns)
 
 
-def test_bf16_is_computed_as_the_variant_computes_it(variants: VariantSet) -> None:
-    if not supports_bf16():
-        pytest.skip("this CPU has no bf16 instructions")
-    graph = variants.graph(NAME)
-    chain = LayerChain(graph, SIZE, "bf16", threads=1, clock=SteadyClock(), device="cpu")
-    runner = TorchRunner(split(variants.model, 1).part(0), "bf16", 1)
-    image = make_image(3)
-    for one, other in zip(chain.run(image)[0], runner.run([image]), strict=True):
-        np.testing.assert_array_equal(one, as_host(other))
-    runner.close()
-
-
-def test_a_back_end_that_fuses_layers_has_no_times_of_them() -> None:
+def test_a_back_end_that_fuses_layers_has_no_times_of_them():
     null = VariantSet(TaskConfig(variants=("full@null",)), load_model("null:1"))
     with pytest.raises(ConfigurationError, match="null fuses layers"):
         make_layer_chain(null, "full@null", threads=1, clock=SteadyClock())
@@ -132,7 +114,7 @@ def test_a_back_end_that_fuses_layers_has_no_times_of_them() -> None:
 
 
 @pytest.mark.gpu
-def test_on_a_gpu_layers_are_timed_by_events(variants: VariantSet) -> None:
+def test_on_a_gpu_layers_are_timed_by_events(variants):
     if not torch.cuda.is_available():
         pytest.skip("torch sees no CUDA device")
     graph, clock = variants.graph(NAME), SteadyClock()

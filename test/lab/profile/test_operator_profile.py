@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from networks import load_pipeline  # noqa: E402
+
 from jetson_dnn_rt.errors import ConfigurationError, ModelError  # noqa: E402
 from jetson_dnn_rt.frames import Frame  # noqa: E402
 from jetson_dnn_rt.lab.profile.operator_profile import profile_operators  # noqa: E402
-from jetson_dnn_rt.models.heads.base import DecoderSettings  # noqa: E402
 from jetson_dnn_rt.models.sources.registry import load_model  # noqa: E402
-from jetson_dnn_rt.variants.running.pipeline import Pipeline  # noqa: E402
-from jetson_dnn_rt.variants.running.variant_set import build_pipeline  # noqa: E402
-from jetson_dnn_rt.variants.spec import VariantSpec  # noqa: E402
 
 FRAMES = [Frame(np.full((48, 64, 3), 90 * i, np.uint8), "bgr8", 0, i) for i in range(2)]
 
 
 @pytest.fixture(scope="module")
-def pipeline() -> Pipeline:
-    spec = VariantSpec.parse("full@torch-fp32")
-    return build_pipeline(load_model("builtin:segmenter"), spec, DecoderSettings(), threads=1)
+def pipeline():
+    return load_pipeline(load_model("builtin:segmenter"), "full@torch-fp32")
 
 
-def test_operators_are_attributed_and_exported(pipeline: Pipeline, tmp_path: Path) -> None:
+def test_operators_are_attributed_and_exported(pipeline, tmp_path):
     trace = tmp_path / "operators.json"
     operators = profile_operators(pipeline, FRAMES, 2, trace)
     on_cpu = [operator for operator in operators if operator.device == "cpu"]
@@ -45,7 +41,7 @@ def test_operators_are_attributed_and_exported(pipeline: Pipeline, tmp_path: Pat
     assert [marks.count(name) for name in ("preprocess", "inference", "decode")] == [2, 2, 2]
 
 
-def test_calls_are_per_frame(pipeline: Pipeline) -> None:
+def test_calls_are_per_frame(pipeline):
     one, three = (
         {o.name: o.calls for o in profile_operators(pipeline, FRAMES, runs)} for runs in (1, 3)
     )
@@ -54,13 +50,12 @@ def test_calls_are_per_frame(pipeline: Pipeline) -> None:
     assert all(one[name] == three[name] for name in convolutions)
 
 
-def test_other_back_ends_are_not_seen() -> None:
-    model = load_model("null:1")
-    null = build_pipeline(model, VariantSpec.parse("full@null"), DecoderSettings(), threads=1)
+def test_other_back_ends_are_not_seen():
+    null = load_pipeline(load_model("null:1"), "full@null")
     with pytest.raises(ConfigurationError, match="sees nothing of null"):
         profile_operators(null, FRAMES, 1)
 
 
-def test_a_trace_that_cannot_be_written_is_said(pipeline: Pipeline, tmp_path: Path) -> None:
+def test_a_trace_that_cannot_be_written_is_said(pipeline, tmp_path):
     with pytest.raises(ModelError, match="cannot write"):
         profile_operators(pipeline, FRAMES, 1, tmp_path / "none" / "trace.json")

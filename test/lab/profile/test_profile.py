@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,10 +14,8 @@ from jetson_dnn_rt.lab.profile.run import name_tasks
 from jetson_dnn_rt.platforms.boards import tx2_space
 from jetson_dnn_rt.platforms.platform import FixedPlatform
 
-Profile = Callable[..., tuple[int, Any, str]]
 
-
-def test_one_model_at_present_clocks(tmp_path: Path, profile: Profile) -> None:
+def test_one_model_at_present_clocks(tmp_path, profile):
     output = tmp_path / "tables.json"
     code, report, errors = profile(f"--runs 6 --output {output} --deadline camera=25 --rate 20")
     assert code == 0
@@ -52,18 +47,20 @@ def test_one_model_at_present_clocks(tmp_path: Path, profile: Profile) -> None:
     assert file.notes["tasks"] == report["tasks"]
 
 
-def test_people_get_a_table(tmp_path: Path, profile: Profile) -> None:
+@pytest.mark.parametrize(("per", "shown"), [("model", False), ("stage", True)])
+def test_people_get_a_table(tmp_path, profile, per, shown):
     output = tmp_path / "t.json"
-    code, text, _ = profile(f"--runs 3 --output {output}", people=True)
+    code, text, _ = profile(f"--runs 3 --per {per} --output {output}", people=True)
     assert code == 0
     lines = text.splitlines()
     assert lines[0].split()[:6] == ["task", "variant", "p50", "ms", "p99", "ms"]
     assert "full@null" in lines[2]
     assert "1 of 1 configurations measured" in lines[3]
     assert lines[-1].endswith(f"written to {output}")
+    assert ("preprocess" in text) is shown
 
 
-def test_beside_a_load_and_beside_the_cohort(tmp_path: Path, profile: Profile) -> None:
+def test_beside_a_load_and_beside_the_cohort(tmp_path, profile):
     output = tmp_path / "tables.json"
     code, report, errors = profile(f"--runs 4 --interference cpu,cohort:3 --output {output}")
     assert code == 0
@@ -78,7 +75,7 @@ def test_beside_a_load_and_beside_the_cohort(tmp_path: Path, profile: Profile) -
 
 
 @pytest.fixture
-def board(profile: Profile, monkeypatch: pytest.MonkeyPatch) -> FakeBoard:
+def board(profile, monkeypatch):
     """A TX2 whose truth is known; its clock is the one that measures."""
     board = FakeBoard(tx2_space())
     monkeypatch.setattr("jetson_dnn_rt.platforms.detect.detect", lambda **options: board)
@@ -86,9 +83,7 @@ def board(profile: Profile, monkeypatch: pytest.MonkeyPatch) -> FakeBoard:
     return board
 
 
-def test_a_sample_of_a_tx2_becomes_tens_of_configurations(
-    board: FakeBoard, tmp_path: Path, profile: Profile
-) -> None:
+def test_a_sample_of_a_tx2_becomes_tens_of_configurations(board, tmp_path, profile):
     pytest.importorskip("scipy")
     output = tmp_path / "tables.json"
     code, report, errors = profile(
@@ -113,9 +108,7 @@ def test_a_sample_of_a_tx2_becomes_tens_of_configurations(
     assert table.times_ns[0, :, 0].tolist() == list(SCRIPT_NS)
 
 
-def test_listed_clocks_are_measured_as_they_are(
-    board: FakeBoard, tmp_path: Path, profile: Profile
-) -> None:
+def test_listed_clocks_are_measured_as_they_are(board, tmp_path, profile):
     output = tmp_path / "tables.json"
     code, report, _ = profile(
         f"--model net={MODEL} --runs 3 --clocks slowest,MAXQ,MAXN,4321 --output {output}"
@@ -134,10 +127,10 @@ def test_listed_clocks_are_measured_as_they_are(
     assert variant["power_w"] == pytest.approx(board.power_now[-1], rel=1e-4)
 
 
-def test_present_clocks_are_not_written(profile: Profile, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_present_clocks_are_not_written(profile, monkeypatch):
     asked: list[bool] = []
 
-    def detect(*, allow_writes: bool, **options: Any) -> FixedPlatform:
+    def detect(*, allow_writes, **options):
         asked.append(allow_writes)
         return FixedPlatform()
 
@@ -147,7 +140,7 @@ def test_present_clocks_are_not_written(profile: Profile, monkeypatch: pytest.Mo
 
 
 @pytest.mark.slow
-def test_built_variants_of_a_builtin_model(tmp_path: Path, profile: Profile) -> None:
+def test_built_variants_of_a_builtin_model(tmp_path, profile):
     """The built-in segmenter in full and decomposed, as `compress` and `build` leave it."""
     pytest.importorskip("torch")
     options = (
@@ -181,7 +174,7 @@ def test_built_variants_of_a_builtin_model(tmp_path: Path, profile: Profile) -> 
     assert table.times_ns.shape == (2, 5, 4)
 
 
-def test_finest_stages_are_measured_one_by_one(profile: Profile) -> None:
+def test_finest_stages_are_measured_one_by_one(profile):
     pytest.importorskip("openvino")
     code, report, _ = profile(
         "--model builtin:segmenter --variants full@openvino-fp32 --runs 3 --frames synthetic:3 "
@@ -204,7 +197,7 @@ def test_finest_stages_are_measured_one_by_one(profile: Profile) -> None:
         ("--model A-b=null:1", "'A-b' cannot be the name of a task"),
         ("--variants fast", "variant 'fast' must look like"),
         ("--variants full@tvm-fp16 --amp-lists missing.yaml", "missing.yaml"),
-        ("--variants full@null,full@null", "a name is there twice"),
+        ("--variants full@null,full@null", "a name appears twice"),
         ("--deadline other=3", "--deadline other: the tasks are"),
         ("--output /none/tables.json", "there is no folder for it"),
         ("--clocks sample", "its clocks are fixed; fix: leave them with --clocks current"),
@@ -212,14 +205,14 @@ def test_finest_stages_are_measured_one_by_one(profile: Profile) -> None:
         ("--engine-cache /proc/cpuinfo", "is not a folder"),
     ],
 )
-def test_bad_configuration_is_exit_code_2(options: str, text: str, profile: Profile) -> None:
+def test_bad_configuration_is_exit_code_2(options, text, profile):
     code, report, errors = profile(f"--runs 2 {options}")
     assert (code, report) == (2, None)
     assert text in errors.splitlines()[-1]
 
 
 @pytest.mark.parametrize("clocks", ["11760", "fast", "-1", "MAXN,15W", ""])
-def test_unknown_clocks(clocks: str, board: FakeBoard, profile: Profile) -> None:
+def test_unknown_clocks(clocks, board, profile):
     code, _, errors = profile(f"--model {MODEL} --clocks={clocks}")
     assert code == 2
     last = errors.splitlines()[-1]
@@ -244,7 +237,7 @@ def test_unknown_clocks(clocks: str, board: FakeBoard, profile: Profile) -> None
         "--model null:1 --stages -1",
     ],
 )
-def test_bad_arguments_are_exit_code_2(options: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_arguments_are_exit_code_2(options, capsys):
     with pytest.raises(SystemExit) as caught:
         main.main(["profile", *options.split()])
     assert caught.value.code == 2
@@ -262,5 +255,5 @@ def test_bad_arguments_are_exit_code_2(options: str, capsys: pytest.CaptureFixtu
         ("onnx:/a=b.onnx", "a_b"),
     ],
 )
-def test_a_task_is_named_after_its_model(model: str, task: str) -> None:
+def test_a_task_is_named_after_its_model(model, task):
     assert name_tasks([model]) == {task: model.removeprefix("rear=")}

@@ -8,26 +8,19 @@ from timing_traces import read_made
 
 from jetson_dnn_rt.lab.report.advice import advise_cohort, advise_task, describe_task
 from jetson_dnn_rt.lab.report.budgets import analyse_recording
-from jetson_dnn_rt.lab.report.recording import Recording, TaskColumns, find_task_bursts
 from jetson_dnn_rt.tasks import Outcome
 
 pytest.importorskip("pyarrow")
 
 
-def say(recording: Recording, name: str) -> str:
-    task = recording.tasks[name]
-    result = analyse_recording(recording, {})
-    return " ".join(advise_task(task, find_task_bursts(task), result))
-
-
-def describe(task: TaskColumns) -> str:
-    return " ".join(describe_task(task, find_task_bursts(task)))
+def say(recording, name):
+    return " ".join(advise_task(recording.tasks[name], analyse_recording(recording, {})))
 
 
 def test_nothing_to_do_about_a_task_without_misses(tmp_path):
     recording = read_made(tmp_path, count=60)
     assert say(recording, "detector") == ""
-    text = describe(recording.tasks["detector"])
+    text = " ".join(describe_task(recording.tasks["detector"]))
     assert text.startswith("All 60 frames had their result within 33.0 ms.")
     assert "first 10 results count as warm-up" in text
 
@@ -35,7 +28,7 @@ def test_nothing_to_do_about_a_task_without_misses(tmp_path):
 def test_a_bad_spell_is_described_and_its_time_named(tmp_path):
     recording = read_made(tmp_path, count=200, bad_from=120, bad_count=20)
     task = recording.tasks["segmenter"]
-    text = describe(task)
+    text = " ".join(describe_task(task))
     assert f"{int(task.missed.sum())} of 200 frames had no result within 45.0 ms" in text
     assert "20 times the measured time did not fit" in text
     assert "Misses come in bursts" in text
@@ -70,33 +63,24 @@ def test_waiting_for_others_is_told_from_running(tmp_path):
     outcome = task.outcome.copy()
     outcome[-1] = list(Outcome).index(Outcome.LATE)
     waiting = task.waiting_ns + 20_000_000
-    changed = replace(
-        task, outcome=outcome, waiting_ns=waiting, response_ns=task.response_ns + 20_000_000
-    )
-    text = " ".join(advise_task(changed, find_task_bursts(changed), None))
+    response = task.response_ns + 20_000_000
+    changed = replace(task, outcome=outcome, waiting_ns=waiting, response_ns=response)
+    text = " ".join(advise_task(changed, None))
     assert "for other tasks" in text
 
 
-def with_outcome(task: TaskColumns, places: slice, outcome: Outcome, reason: str) -> TaskColumns:
-    """The same task, with other ends of some frames."""
-    changed = task.outcome.copy()
-    changed[places] = list(Outcome).index(outcome)
-    task.reasons[reason] = len(changed[places])
-    return replace(task, outcome=changed)
-
-
-def test_errors_come_first(tmp_path):
+@pytest.mark.parametrize(
+    ("count", "outcome", "reason", "advice", "description"),
+    [
+        (1, Outcome.FAILED, "NaN in stage", "1 frame ended in an error", "once “NaN in stage”"),
+        (3, Outcome.SKIPPED, "stale", "too old on arrival", "3 times the frame was too old"),
+    ],
+)
+def test_errors_and_old_frames_come_first(tmp_path, count, outcome, reason, advice, description):
     task = read_made(tmp_path, count=60).tasks["detector"]
-    reason = "failed: NaN in stage inference"
-    changed = with_outcome(task, slice(5, 6), Outcome.FAILED, reason)
-    (text,) = advise_task(changed, find_task_bursts(changed), None)
-    assert "1 frame ended in an error" in text
-    assert "“NaN in stage inference”" in text
-    assert "once “NaN in stage inference”" in describe(changed)
-
-
-def test_old_frames_point_at_the_camera(tmp_path):
-    task = read_made(tmp_path, count=60).tasks["detector"]
-    changed = with_outcome(task, slice(5, 8), Outcome.SKIPPED, "skipped: stale")
-    text = " ".join(advise_task(changed, find_task_bursts(changed), None))
-    assert "too old on arrival" in text
+    task.outcome[5 : 5 + count] = list(Outcome).index(outcome)
+    task.reasons[f"{outcome.value}: {reason}"] = count
+    (text,) = advise_task(task, None)
+    assert advice in text
+    assert outcome is not Outcome.FAILED or f"“{reason}”" in text
+    assert description in " ".join(describe_task(task))

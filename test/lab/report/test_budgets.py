@@ -29,9 +29,7 @@ def test_least_deadline_by_hand():
     task = TaskDemand("task", 5 * MS, 5 * MS, 1, 50 * MS, 50 * MS)
     assert find_least_deadline(task, []) == 5 * MS
     assert find_least_deadline(task, [other]) == 8 * MS
-
-
-def test_no_deadline_helps_where_more_arrives_than_can_be_done():
+    # None helps where more arrives than can be done.
     task = TaskDemand("task", 6 * MS, 6 * MS, 1, 10 * MS, 10 * MS)
     assert find_least_deadline(task, [replace(task, name="other")]) is None
 
@@ -111,7 +109,5 @@ def test_each_combination_of_variants_is_judged(tmp_path):
     fitting = [c.variants for c in result.choices if c.most_careful == HIGHEST]
     assert {"detector": "tucker-0.50@null", "segmenter": "tucker-0.50@null"} in fitting
     assert {"detector": "full@null", "segmenter": "full@null"} not in fitting
-
-
-def test_too_few_jobs_are_no_basis(tmp_path):
-    assert analyse_recording(read_made(tmp_path, count=20), {}) is None
+    # Too few jobs are no basis.
+    assert analyse_recording(read_made(tmp_path / "few", count=20), {}) is None

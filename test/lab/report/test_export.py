@@ -11,7 +11,6 @@ from collections import Counter, defaultdict
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -30,16 +29,17 @@ from jetson_dnn_rt.lab.report.export.tables import (
 )
 from jetson_dnn_rt.tasks import Outcome
 from jetson_dnn_rt.traces.clock_log import ClockLog
-from jetson_dnn_rt.traces.reader import Trace, open_trace
+from jetson_dnn_rt.traces.reader import open_trace
 from jetson_dnn_rt.traces.writer import TraceWriter
 
 pytest.importorskip("pyarrow")
 
+STAMP_NS = 1_700_000_000_123_456_789
 SLOW, FAST = "cpu 1000 MHz x4, gpu off", "cpu 2000 MHz x4, gpu 900 MHz"
 
 
 @pytest.fixture
-def trace(tmp_path: Path) -> Trace:
+def trace(tmp_path):
     """Two tasks side by side; a miss, a frame that never ran, a change of variant and clocks."""
     clocks = ClockLog(SLOW)
     records = [make_record(i) for i in range(12)]
@@ -54,11 +54,11 @@ def trace(tmp_path: Path) -> Trace:
     records.sort(key=lambda record: record.completion_ns)
     with TraceWriter(tmp_path / "trace", METADATA, clocks=clocks.at) as writer:
         for record in records:
-            writer.write(record, stamp_ns=1_700_000_000_123_456_789)
+            writer.write(record, stamp_ns=STAMP_NS)
     return open_trace(tmp_path / "trace")
 
 
-def read_csv(path: Path) -> list[dict[str, str]]:
+def read_csv(path):
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
 
@@ -73,18 +73,15 @@ def test_csv(trace, tmp_path):
     assert len(jobs) == len(traced) == 27
     for row, job in zip(jobs, traced, strict=True):
         record = job.record
-        assert row["trace"] == "first"
-        assert (row["task"], int(row["sequence"])) == (record.task, record.sequence)
-        assert row["outcome"] == record.outcome.value
-        assert row["warm_up"] == str(job.warm_up)
-        assert row["start_ns"] == ("" if record.start_ns is None else str(record.start_ns))
-        assert row["stamp_ns"] == "1700000000123456789"
-        assert float(row["response_ms"]) == record.response_time_ns / 1e6
-        assert float(row["execution_ms"]) == record.execution_time_ns / 1e6
-        assert float(row["lateness_ms"]) == record.lateness_ns / 1e6
-    expected = [(job.record, stage) for job in traced for stage in job.record.stages]
-    assert len(stages) == len(expected)
-    for row, (record, stage) in zip(stages, expected, strict=True):
+        expected = {"trace": "first", "task": record.task, "sequence": record.sequence}
+        expected |= {"outcome": record.outcome.value, "warm_up": job.warm_up}
+        expected["start_ns"] = "" if record.start_ns is None else record.start_ns
+        expected |= {"stamp_ns": STAMP_NS, "lateness_ms": record.lateness_ns / 1e6}
+        expected["response_ms"] = record.response_time_ns / 1e6
+        expected["execution_ms"] = record.execution_time_ns / 1e6
+        assert {name: row[name] for name in expected} == {n: str(v) for n, v in expected.items()}
+    ran = [(job.record, stage) for job in traced for stage in job.record.stages]
+    for row, (record, stage) in zip(stages, ran, strict=True):
         assert (row["task"], int(row["sequence"])) == (record.task, record.sequence)
         assert (row["stage"], row["variant"]) == (stage.name, stage.variant)
         assert record.stages[int(row["position"])] == stage
@@ -119,7 +116,7 @@ def test_names_are_no_formulas_in_csv(tmp_path):
 _XML = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
 
 
-def read_workbook(path: Path) -> dict[str, list[list[str]]]:
+def read_workbook(path):
     """Cells of all sheets as texts, row by row."""
     with zipfile.ZipFile(path) as archive:
         book = ElementTree.fromstring(archive.read("xl/workbook.xml"))
@@ -190,24 +187,20 @@ def test_without_xlsxwriter_the_extra_is_named(trace, tmp_path, monkeypatch):
 # -- Perfetto ------------------------------------------------------------------------------------
 
 _NEEDED = {
-    "X": {"name", "cat", "pid", "tid", "ts", "dur"},
-    "b": {"name", "cat", "pid", "tid", "ts", "id"},
-    "e": {"name", "cat", "pid", "tid", "ts", "id"},
-    "i": {"name", "pid", "tid", "ts", "s"},
-    "C": {"name", "pid", "tid", "ts", "args"},
-    "M": {"name", "pid", "tid", "args"},
-    "s": {"name", "cat", "pid", "tid", "ts", "id"},
-    "t": {"name", "cat", "pid", "tid", "ts", "id"},
-    "f": {"name", "cat", "pid", "tid", "ts", "id"},
+    "X": "cat ts dur",
+    **dict.fromkeys("bestf", "cat ts id"),
+    "i": "ts s",
+    "C": "ts args",
+    "M": "args",
 }
 """What the trace-event format asks of each phase."""
 
 
-def check_events(events: list[dict[str, Any]]) -> None:
+def check_events(events):
     """That a viewer can make sense of them."""
     slices = defaultdict(list)
     for event in events:
-        assert set(event) >= _NEEDED[event["ph"]], event
+        assert {"name", "pid", "tid", *_NEEDED[event["ph"]].split()} <= set(event), event
         assert type(event["pid"]) is type(event["tid"]) is int
         if event["ph"] != "M":
             assert event["ts"] >= 0
@@ -222,16 +215,18 @@ def check_events(events: list[dict[str, Any]]) -> None:
         track.sort()
         for (_, end), (start, _) in pairwise(track):
             assert start >= end - 1e-6
-    opened = Counter((e["cat"], e["id"], e["name"]) for e in events if e["ph"] == "b")
-    assert opened == Counter((e["cat"], e["id"], e["name"]) for e in events if e["ph"] == "e")
+    opened, closed = (
+        Counter((e["cat"], e["id"], e["name"]) for e in events if e["ph"] == phase)
+        for phase in "be"
+    )
+    assert opened == closed
     assert set(opened.values()) <= {1}
-    places = {place for place, track in slices.items() for _ in track}
     for event in events:
         if event["ph"] in "stf":  # an arrow binds to the slice that begins there
             track = slices[event["pid"], event["tid"]]
             assert any(start <= event["ts"] <= end for start, end in track)
     named = {e["pid"] for e in events if e["name"] == "process_name"}
-    assert {pid for pid, _ in places} <= named
+    assert {pid for pid, _ in slices} <= named
 
 
 def test_perfetto(trace, tmp_path):
@@ -255,11 +250,9 @@ def test_perfetto(trace, tmp_path):
     assert names["MISSED #14 skipped: why"] == 1
     assert names["variant full@null -> half@null"] == 1
     assert names[SLOW] == names[FAST] == 1
-    counters = defaultdict(list)
-    for event in events:
-        if event["ph"] == "C" and event["pid"] == processes["clocks"]:
-            counters[event["name"]].append(event["args"]["value"])
-    assert counters == {"cpu MHz": [1000.0, 2000.0], "gpu MHz": [0.0, 900.0]}
+    clocks = [e for e in events if e["ph"] == "C" and e["pid"] == processes["clocks"]]
+    for name, values in {"cpu MHz": [1000.0, 2000.0], "gpu MHz": [0.0, 900.0]}.items():
+        assert [e["args"]["value"] for e in clocks if e["name"] == name] == values
     workers = {e["tid"] for e in events if e["pid"] == processes["workers"] and e["ph"] == "X"}
     assert workers == {1, 2}  # both tasks at once
 
@@ -280,7 +273,7 @@ def test_perfetto_of_two_traces_and_of_nothing(trace, tmp_path):
 
 
 @pytest.fixture
-def output(tmp_path: Path) -> Path:
+def output(tmp_path):
     """The output folder of a run."""
     write_parquet_trace(tmp_path / "out" / "trace", [make_record(i) for i in range(3)])
     return tmp_path / "out"

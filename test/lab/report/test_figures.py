@@ -2,11 +2,10 @@ from __future__ import annotations
 
 import io
 from dataclasses import replace
-from typing import Any
+from itertools import product
 
 import numpy as np
 import pytest
-from campaigns import make_campaign
 from timing_traces import read_made
 
 from jetson_dnn_rt.lab.report.budgets import analyse_recording
@@ -14,20 +13,16 @@ from jetson_dnn_rt.lab.report.conditions import ALL_VARIANTS, find_shifts, pair_
 from jetson_dnn_rt.lab.report.figures import (
     choose_stages,
     draw_budgets,
-    draw_conditions,
     draw_misses,
     draw_response,
-    draw_stages,
     draw_tail,
-    draw_timeline,
     draw_variants,
     share_variants,
     survival,
 )
-from jetson_dnn_rt.lab.report.recording import Recording, split_response
-from jetson_dnn_rt.lab.report.style import NARROW, WIDE, Picture, render
+from jetson_dnn_rt.lab.report.recording import split_response
+from jetson_dnn_rt.lab.report.style import NARROW, WIDE
 from jetson_dnn_rt.lab.wcet.samples import Sample
-from jetson_dnn_rt.lab.wcet.statement import Support
 from jetson_dnn_rt.tasks import Outcome
 
 pytest.importorskip("pyarrow")
@@ -35,53 +30,41 @@ image = pytest.importorskip("matplotlib.image")
 
 
 @pytest.fixture(scope="module")
-def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
+def recording(tmp_path_factory):
     """With a bad spell, and another variant from the middle on."""
     changes = {"bad_from": 60, "bad_count": 20, "second_variant_from": 120}
     return read_made(tmp_path_factory.mktemp("trace"), count=240, **changes)
 
 
-def check(picture: Picture | None) -> None:
-    """Both drawings have the width of their layout, and are not blank."""
-    for png, layout in ((picture.wide, WIDE), (picture.narrow, NARROW)):
+def test_drawings_are_the_same_again(recording):
+    """Others are drawn for the page (test_page.py)."""
+    task = recording.tasks["segmenter"]
+    first, second = (draw_variants("variants", task, recording.span_ns) for _ in range(2))
+    assert first == second
+    for png, layout in ((first.wide, WIDE), (first.narrow, NARROW)):
         pixels = image.imread(io.BytesIO(png))
         assert pixels.shape[1] == 2 * layout.width_px
         assert (pixels[..., :3] < 0.9).any()
-    assert picture.alt
-
-
-@pytest.mark.parametrize("support", [Support.EXTRAPOLATED, Support.UNPROVEN])
-def test_tail(recording, support):
-    sample = recording.samples_of("detector")[0]
-    check(draw_tail("tail", sample, make_campaign(sample.title, support=support)))
-    equal = np.full(30, 5_000_000, np.int64)
-    sample = Sample((("task", "t"), ("variant", "v")), equal, np.arange(30), equal[:0], 0)
-    check(draw_tail("tail", sample, None))
-
-
-def test_timeline_misses_variants_stages_and_budgets(recording):
-    task = recording.tasks["segmenter"]
-    check(draw_timeline("timeline", recording))
-    check(draw_stages("stages", recording.stages_of("detector")[:4]))
-    result = analyse_recording(recording, {})
-    assert result is not None
-    check(draw_budgets("budgets", result))
-    check(draw_misses("misses", task, recording.span_ns))
-    check(draw_variants("variants", task, recording.span_ns))
 
 
 def test_nothing_is_drawn_where_nothing_is_to_be_seen(tmp_path):
     good = read_made(tmp_path, count=40)
     task = good.tasks["detector"]
+    # The least deadlines are shown where there are some.
+    budgets = draw_budgets("budgets", analyse_recording(good, {}))
+    assert budgets.alt.startswith("with p99 budgets: fits; ")
     assert draw_misses("misses", task, good.span_ns) is None
     assert draw_variants("variants", task, good.span_ns) is None
     skipped = np.full(len(task), list(Outcome).index(Outcome.SKIPPED), np.int8)
     assert draw_response("response", replace(task, outcome=skipped)) is None
+    # Equal times have no tail, but a picture.
+    equal = np.full(30, 5_000_000, np.int64)
+    sample = Sample((("task", "t"), ("variant", "v")), equal, np.arange(30), equal[:0], 0)
+    assert draw_tail("tail", sample, None).alt.endswith("30 frames, highest seen 5.00 ms")
 
 
 def test_response_and_its_parts(recording):
     task = recording.tasks["segmenter"]
-    check(draw_response("response", task))
     parts = split_response(task)
     measured = task.response_ns[task.finished & ~task.warm_up]
     assert parts[-1].response_ns == pytest.approx(measured.max())
@@ -101,18 +84,14 @@ def test_conditions(recording, tmp_path):
     other = read_made(tmp_path, count=240, seed=1, slowdown=1.4, second_variant_from=120)
     shifts = find_shifts([recording, other])
     found = {(shift.task, shift.variant) for shift in shifts}
-    assert found == {
-        (task, variant)
-        for task in ("detector", "segmenter")
-        for variant in ("full@null", "tucker-0.50@null")
-    }
+    variants = ("full@null", "tucker-0.50@null")
+    assert found == set(product(("detector", "segmenter"), variants))
     of_tucker = [shift for shift in shifts if shift.variant == "tucker-0.50@null"]
     assert [shift.ratio("p50") for shift in of_tucker] == pytest.approx([1.4, 1.4], rel=0.1)
     assert [shift.comparison.worse for shift in of_tucker if shift.comparison] == [True, True]
     pairs = pair_stages(recording, other, of_tucker[0].before)
     assert [before.key for before, _ in pairs] == [after.key for _, after in pairs]
     assert len(pairs) == 4
-    check(draw_conditions("conditions", [recording, other], of_tucker[:1]))
 
 
 def test_mixed_variants_are_compared_as_a_whole(recording, tmp_path):
@@ -145,11 +124,3 @@ def test_shares_of_variants_add_up(recording):
     names, _, shares = share_variants(task, 4, recording.span_ns, most=1)
     assert names[1] == "1 other"
     assert np.nansum(shares, axis=0) == pytest.approx(1.0)
-
-
-def test_drawings_are_the_same_again():
-    def draw(figure: Any, layout: Any) -> None:
-        (panel,) = layout.panels(figure, 1, 120, narrow_px=120)
-        panel.plot([0, 1], [0, 1])
-
-    assert render("x", "x", draw) == render("x", "x", draw)

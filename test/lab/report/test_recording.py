@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from timing_traces import DEADLINES_NS, PERIOD_NS, STAGES, make_jobs, read_made, write_trace_of
 
-from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.lab.report.recording import (
     GAP_NS,
     OUTCOMES,
@@ -25,7 +24,7 @@ pytest.importorskip("pyarrow")
 
 def test_columns_are_those_of_the_jobs(tmp_path):
     jobs = make_jobs(60, bad_from=20, bad_count=10)
-    recording = read_recording("x", [open_trace(write_trace_of(tmp_path, jobs))])
+    recording = read_made(tmp_path, jobs)
     assert list(recording.tasks) == sorted(DEADLINES_NS)
     for name, task in recording.tasks.items():
         own = [job for job in jobs if job.task == name]
@@ -57,24 +56,21 @@ def test_pooled_traces_follow_each_other(tmp_path):
     assert len(both.samples_of("detector")[0]) == 30 + 20 - 2 * 10
 
 
-def test_stages_are_in_their_order_and_one_worker_runs_one_at_a_time(tmp_path):
-    recording = read_made(tmp_path, count=30)
+def test_stages_are_in_their_order_and_those_side_by_side_are_counted(tmp_path):
+    recording = read_made(tmp_path / "one", count=30)
     names = [dict(stage.key)["stage"] for stage in recording.stages_of("detector")]
     assert names == list(STAGES)
     assert recording.side_by_side == 1
-
-
-def test_stages_of_two_workers_are_seen_side_by_side(tmp_path):
-    # Both begin at the same releases.
-    shifted = [job for job in make_jobs(30) if job.task == "detector"]
-    shifted += [job for job in make_jobs(30, seed=1) if job.task == "detector"]
-    recording = read_recording("x", [open_trace(write_trace_of(tmp_path, shifted))])
-    assert recording.side_by_side == 2
+    # Two workers begin at the same releases.
+    shifted = [
+        job for seed in (0, 1) for job in make_jobs(30, seed=seed) if job.task == "detector"
+    ]
+    assert read_made(tmp_path / "two", shifted).side_by_side == 2
 
 
 def test_whole_of_a_task_is_all_of_its_variants(tmp_path):
     jobs = make_jobs(80, second_variant_from=40)
-    recording = read_recording("x", [open_trace(write_trace_of(tmp_path, jobs))])
+    recording = read_made(tmp_path, jobs)
     parts = recording.samples_of("segmenter")
     whole = recording.whole_of("segmenter")
     assert len(parts) == 2
@@ -86,13 +82,12 @@ def test_whole_of_a_task_is_all_of_its_variants(tmp_path):
 
 
 def test_frames_that_ran_together_are_told_apart(tmp_path):
-    jobs = [
-        replace(job, stages=tuple(replace(stage, batch=2) for stage in job.stages))
-        if job.sequence % 2
-        else job
-        for job in make_jobs(60)
-    ]
-    recording = read_recording("x", [open_trace(write_trace_of(tmp_path, jobs))])
+    jobs = make_jobs(60)
+    for place, job in enumerate(jobs):
+        if job.sequence % 2:
+            stages = tuple(replace(stage, batch=2) for stage in job.stages)
+            jobs[place] = replace(job, stages=stages)
+    recording = read_made(tmp_path, jobs)
     titles = [sample.title for sample in recording.samples_of("detector")]
     assert titles == ["detector, full@null", "detector, full@null (batch of 2)"]
     for sample in recording.samples_of("detector"):
@@ -102,26 +97,18 @@ def test_frames_that_ran_together_are_told_apart(tmp_path):
 
 def test_aborted_frames_are_missing_in_the_sample_of_their_variant(tmp_path):
     jobs = make_jobs(60, second_variant_from=30)
-    jobs = [
-        replace(job, outcome=Outcome.ABORTED) if job.sequence in (5, 20, 25, 50) else job
-        for job in jobs
-    ]
-    recording = read_recording("x", [open_trace(write_trace_of(tmp_path, jobs))])
-    counts = {
-        sample.title: recording.count_cut_off(sample)
-        for sample in recording.samples_of("detector")
-    }
+    for place, job in enumerate(jobs):
+        if job.sequence in (5, 20, 25, 50):
+            jobs[place] = replace(job, outcome=Outcome.ABORTED)
+    recording = read_made(tmp_path, jobs)
+    samples = recording.samples_of("detector")
+    counts = {sample.title: recording.count_cut_off(sample) for sample in samples}
     # The fifth is warm-up.
     assert counts == {"detector, full@null": 2, "detector, tucker-0.50@null": 1}
     assert recording.count_cut_off(recording.whole_of("detector")) == 3
 
 
-def test_an_empty_trace_is_refused(tmp_path):
-    with pytest.raises(ConfigurationError, match="no job"):
-        read_recording("x", [open_trace(write_trace_of(tmp_path, []))])
-
-
-def find(text: str, period_ns: int = 10) -> object:
+def find(text, period_ns=10):
     missed = np.array([letter == "x" for letter in text])
     return find_bursts(missed, np.arange(len(text)) * period_ns, period_ns)
 
@@ -138,9 +125,7 @@ def test_lengths_and_the_longest_gap():
     nothing = find("....")
     assert (nothing.longest, nothing.longest_ns, len(nothing.lengths)) == (0, 0, 0)
     assert math.isnan(nothing.after_miss)
-
-
-def test_a_gap_in_the_frames_counts_as_time_without_a_result():
+    # A gap in the frames counts as time without a result.
     missed = np.array([True, False, True, True, False])
     bursts = find_bursts(missed, np.array([0, 90, 100, 110, 120]), 10)
     assert bursts.longest == 2
@@ -151,12 +136,9 @@ def test_a_gap_in_the_frames_counts_as_time_without_a_result():
 def test_every_miss_is_in_one_burst(values):
     missed = np.array(values)
     bursts = find_bursts(missed, np.arange(len(values)) * 7, 7)
-    assert bursts.lengths.sum() == missed.sum()
-    covered = np.zeros(len(values), bool)
-    for start, length in zip(bursts.starts, bursts.lengths, strict=True):
-        assert not covered[start : start + length].any()
-        covered[start : start + length] = True
-    assert np.array_equal(covered, missed)
+    spans = zip(bursts.starts, bursts.starts + bursts.lengths, strict=True)
+    covered = [place for start, end in spans for place in range(start, end)]
+    assert covered == np.flatnonzero(missed).tolist()
 
 
 @pytest.mark.parametrize("ratio", [0.05, 0.3])

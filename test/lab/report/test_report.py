@@ -7,19 +7,20 @@ import pytest
 from timing_traces import make_jobs, write_trace_of
 
 from jetson_dnn_rt.cli.main import main
-from jetson_dnn_rt.lab.report.command import (
-    find_interference,
-    find_workers,
-    label_trace,
-    name_trace,
-)
+from jetson_dnn_rt.lab.report.command import find_parameter, label_trace, name_trace
 from jetson_dnn_rt.traces.reader import open_trace
 
 for library in ("pyarrow", "matplotlib", "scipy", "jinja2"):
     pytest.importorskip(library)
 
 
-def report(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, object]:
+@pytest.fixture(autouse=True)
+def blank_figures(monkeypatch):
+    """Figures take seconds; those of test_page.py are drawn."""
+    monkeypatch.setattr("jetson_dnn_rt.lab.report.style._render", lambda draw, layout: b"PNG")
+
+
+def report(capsys, *arguments):
     assert main(["report", *arguments, "--json"]) == 0
     return json.loads(capsys.readouterr().out.splitlines()[-1])
 
@@ -27,7 +28,7 @@ def report(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, obj
 def test_a_profile_is_compared_with_its_interference(tmp_path, capsys):
     folder = tmp_path / "profile"
 
-    def write(name: str, interference: str = "none", **changes: object) -> None:
+    def write(name, interference="none", **changes):
         jobs = [job for job in make_jobs(**changes) if job.task == "detector"]
         write_trace_of(folder / name, jobs, interference)
 
@@ -78,14 +79,14 @@ def test_what_cannot_be_reported_is_named(arguments, word, tmp_path, capsys):
 
 def test_labels(tmp_path):
     path = write_trace_of(tmp_path / "run", make_jobs(3), "memory")
-    assert label_trace(path, open_trace(path)) == "beside memory"
+    assert label_trace(path, open_trace(path).metadata) == "beside memory"
     assert name_trace(path) == "run"
     assert name_trace(path / "trace") == "run"
     assert name_trace(path / "trace" / "jobs-0000.parquet") == "run"
 
 
 def test_recorded_parameters_are_found_at_any_depth():
-    assert find_workers({"perception": {"workers": 3}, "detector": {"threads": 8}}) == 3
-    assert find_workers({}) == 1
-    assert find_interference({"profile": {"interference": "cohort:4"}}) == "cohort:4"
-    assert find_interference({"profile": {"interference": 4}}) == ""
+    recorded = {"perception": {"workers": 3}, "profile": {"interference": "cohort:4"}}
+    assert find_parameter(recorded, "workers", 1) == 3
+    assert find_parameter(recorded, "interference", "") == "cohort:4"
+    assert find_parameter({"interference": 4}, "interference", "") == ""

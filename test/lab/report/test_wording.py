@@ -18,38 +18,19 @@ from jetson_dnn_rt.lab.report.wording import (
 )
 
 
-@pytest.mark.parametrize(
-    ("time_ns", "text"),
-    [
-        (0, "0 ms"),
-        (820_000, "0.820 ms"),
-        (18_240_000, "18.2 ms"),
-        (99_970_000, "100 ms"),
-        (142_400_000, "142 ms"),
-        (1_330_000_000, "1.33 s"),
-        (999_900_000, "1.00 s"),
-        (4_200, "4.20 µs"),
-        (math.nan, "–"),
-    ],
-)
-def test_times_have_three_digits(time_ns, text):
-    assert format_ms(time_ns) == text
+def test_times_have_three_digits():
+    times_ns = (0, 4_200, 820_000, 18_240_000, 99_970_000, 142_400_000, 999_900_000, 1.33e9)
+    texts = ["0 ms", "4.20 µs", "0.820 ms", "18.2 ms", "100 ms", "142 ms", "1.00 s", "1.33 s"]
+    assert [format_ms(time_ns) for time_ns in times_ns] == texts
+    assert format_ms(math.nan) == "–"
+    found = [format_duration(seconds * 1e9) for seconds in (45.24, 3333.3, 7560)]
+    assert found == ["45.2 s", "55.6 min", "2.10 h"]
 
 
-@pytest.mark.parametrize(
-    ("share", "text"),
-    [
-        (0.0, "0 %"),
-        (0.106, "10.6 %"),
-        (0.0012, "0.12 %"),
-        (1 / 1500, "0.067 %"),
-        (1.315, "132 %"),
-        (0.99999, "99.999 %"),
-        (1.0, "100.0 %"),
-    ],
-)
-def test_shares(share, text):
-    assert format_share(share) == text
+def test_shares():
+    shares = (0.0, 0.106, 0.0012, 1 / 1500, 1.315, 0.99999, 1.0, math.nan)
+    texts = ["0 %", "10.6 %", "0.12 %", "0.067 %", "132 %", "99.999 %", "100.0 %", "–"]
+    assert [format_share(share) for share in shares] == texts
 
 
 @given(st.floats(1e-6, 1e9))
@@ -61,22 +42,12 @@ def test_digits_stay_near_the_value(value):
 
 def test_rarity():
     assert format_exceedance(1e-4) == "1 in 10,000"
-    assert format_every(1e-4, 33_333_333) == "about every 5.6 min"
-    assert format_every(1e-3, 33_333_333) == "about every 33 s"
-    assert format_every(1e-6, 33_333_333) == "about every 9.3 h"
-    assert format_every(1e-9, 33_333_333) == "about every 390 days"
+    found = [format_every(probability, 33_333_333) for probability in (1e-3, 1e-4, 1e-6, 1e-9)]
+    assert found == [f"about every {text}" for text in ("33 s", "5.6 min", "9.3 h", "390 days")]
     assert format_every(1e-4, 0) == ""
 
 
-def test_durations():
-    found = [format_duration(seconds * 1e9) for seconds in (45.24, 3333.3, 7560)]
-    assert found == ["45.2 s", "55.6 min", "2.10 h"]
-
-
 def test_words():
-    assert format_count(1, "frame") == "1 frame"
-    assert format_count(1800, "frame") == "1,800 frames"
+    assert [format_count(count, "frame") for count in (1, 1800)] == ["1 frame", "1,800 frames"]
     assert format_count(2, "miss", "misses") == "2 misses"
-    assert join_words([]) == ""
-    assert join_words(["a"]) == "a"
-    assert join_words(["a", "b", "c"]) == "a, b and c"
+    assert [join_words(list(words)) for words in ("", "a", "abc")] == ["", "a", "a, b and c"]

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 from worlds import laboratory
 
-from jetson_dnn_rt.lab.simulate.board import BoardModel, StageShares
+from jetson_dnn_rt.lab.simulate.board import BoardModel
 from jetson_dnn_rt.lab.simulate.laboratory import Laboratory
-from jetson_dnn_rt.lab.simulate.scenario import Scenario, open_scenario
+from jetson_dnn_rt.lab.simulate.scenario import open_scenario
 from jetson_dnn_rt.platforms.boards import tx2_space, xavier_space
-from jetson_dnn_rt.platforms.clocks import ClockSpace
 
 
 @pytest.fixture(scope="module")
-def tx2() -> Scenario:
+def tx2():
     return open_scenario("tx2_cohort4")
 
 
-def find(space: ClockSpace, **wanted: tuple[float, int]) -> int:
+def find(space, **wanted):
     """The configuration with these options (MHz and cores), the fastest of all others."""
     digits = []
     for domain in space.domains:
@@ -35,11 +32,11 @@ def find(space: ClockSpace, **wanted: tuple[float, int]) -> int:
     return space.number(digits)
 
 
-def model_at(scenario: Scenario, *indices: int) -> BoardModel:
+def model_at(scenario, *indices):
     return BoardModel(scenario.board, tx2_space(), np.array(indices))
 
 
-def test_nothing_is_slower_than_alone_at_the_fastest_clocks(tx2: Scenario) -> None:
+def test_nothing_is_slower_than_alone_at_the_fastest_clocks(tx2):
     space = tx2_space()
     model = BoardModel(tx2.board, space, np.arange(len(space)))
     for network in tx2.networks.networks.values():
@@ -52,18 +49,18 @@ def test_nothing_is_slower_than_alone_at_the_fastest_clocks(tx2: Scenario) -> No
         assert model.activity(shares).sum(axis=-1) == pytest.approx(np.ones((8, len(space))))
 
 
-def slowed_by_gpu(shares: StageShares, scenario: Scenario) -> Any:
+def slowed_by_gpu(shares, scenario):
     return shares.gpu * (1300.5 / 675.75 - 1.0)
 
 
-def slowed_by_memory(shares: StageShares, scenario: Scenario) -> Any:
+def slowed_by_memory(shares, scenario):
     """The memory part is a table, not 1/f."""
     times = dict(scenario.board.compute.emc_time)
     assert times[800.0] != pytest.approx(1866.0 / 800.0, rel=0.1)
     return shares.memory * (times[800.0] - 1.0)
 
 
-def slowed_by_little_cores(shares: StageShares, scenario: Scenario) -> Any:
+def slowed_by_little_cores(shares, scenario):
     """CPU work is on the fastest core that is on."""
     compute = scenario.board.compute
     speed, parallel = compute.core_speed, compute.cpu_parallel
@@ -79,19 +76,14 @@ def slowed_by_little_cores(shares: StageShares, scenario: Scenario) -> Any:
         ("googlenet", {"big": (0.0, 0)}, slowed_by_little_cores),
     ],
 )
-def test_slow_down_of_each_part(
-    tx2: Scenario,
-    network: str,
-    wanted: dict[str, tuple[float, int]],
-    slowed: Callable[[StageShares, Scenario], Any],
-) -> None:
+def test_slow_down_of_each_part(tx2, network, wanted, slowed):
     space = tx2_space()
     model = model_at(tx2, space.fastest, find(space, **wanted))
     shares = model.shares(tx2.networks.networks[network])
     assert model.slowdown(shares)[:, 1] == pytest.approx(1.0 + slowed(shares, tx2))
 
 
-def test_power_at_the_ends(tx2: Scenario) -> None:
+def test_power_at_the_ends(tx2):
     """By hand: everything on at its highest, and a dark board with one core."""
     power = tx2.board.power
     space = tx2_space()
@@ -102,7 +94,7 @@ def test_power_at_the_ends(tx2: Scenario) -> None:
         [power["gpu"].dynamic_w, power["big"].dynamic_w, power["emc"].dynamic_w]
     )
 
-    def volts(name: str) -> float:
+    def volts(name):
         low, high = power[name].voltage_v
         return low / high
 
@@ -120,7 +112,7 @@ def test_power_at_the_ends(tx2: Scenario) -> None:
 @pytest.mark.parametrize(
     ("board", "low_w", "high_w"), [("tx2", 7.0, 16.0), ("xavier", 15.0, 32.0)]
 )
-def test_boards_under_load_take_what_is_published(board: str, low_w: float, high_w: float) -> None:
+def test_boards_under_load_take_what_is_published(board, low_w, high_w):
     """Max-N with all parts busy: about 15 W and 30 W."""
     source = laboratory(f"{board}_cohort8")
     clocks = source.clock_table
@@ -131,7 +123,7 @@ def test_boards_under_load_take_what_is_published(board: str, low_w: float, high
         assert low_w < table.power_w[0, :, clocks.fastest].mean() < high_w
 
 
-def test_caps_are_the_clocks_of_a_throttled_board(tx2: Scenario) -> None:
+def test_caps_are_the_clocks_of_a_throttled_board(tx2):
     space = tx2_space()
     indices = np.array([space.slowest, space.fastest])
     capped = BoardModel(tx2.board, space, indices, {"gpu": 675.75e6})
@@ -141,7 +133,7 @@ def test_caps_are_the_clocks_of_a_throttled_board(tx2: Scenario) -> None:
     assert capped.idle_w == pytest.approx(plain.idle_w)
 
 
-def test_symmetric_core_masks_are_alike() -> None:
+def test_symmetric_core_masks_are_alike():
     scenario = open_scenario("xavier_cohort4")
     space = xavier_space()
     model = BoardModel(scenario.board, space, np.arange(len(space)))
@@ -151,7 +143,7 @@ def test_symmetric_core_masks_are_alike() -> None:
 
 
 @pytest.mark.parametrize("name", ["tx2_cohort4", "tx2_thermal", "tx2_co_runner"])
-def test_the_profile_is_near_the_truth_and_hides_the_disturbances(name: str) -> None:
+def test_the_profile_is_near_the_truth_and_hides_the_disturbances(name):
     source = laboratory(name)
     for table, truth in zip(source.tables, source.true_tables, strict=True):
         assert table.median_ns == pytest.approx(truth.median_ns, rel=0.02)
@@ -164,19 +156,19 @@ def test_the_profile_is_near_the_truth_and_hides_the_disturbances(name: str) -> 
     assert source.interference == pytest.approx(source.scenario.interference, rel=0.05)
 
 
-def test_accuracy_of_a_whole_variant_is_its_loss(tx2: Scenario) -> None:
+def test_accuracy_of_a_whole_variant_is_its_loss(tx2):
     for network in tx2.networks.networks:
         losses = tx2.networks.losses(network).sum(axis=1)
         assert losses == pytest.approx([variant.loss for variant in tx2.networks.variants])
 
 
-def test_alone_share() -> None:
+def test_alone_share():
     (table,) = laboratory("tx2_resnet50").true_tables
     assert table.median_ns[0].sum() == pytest.approx(0.45 * 150e6, rel=1e-6)
     assert table.median_ns[2].sum() == pytest.approx(0.55 * 0.45 * 150e6, rel=1e-6)
 
 
-def test_all_clocks_are_ordered_by_speed(tx2: Scenario) -> None:
+def test_all_clocks_are_ordered_by_speed(tx2):
     source = Laboratory(replace(tx2, clocks="all"))
     assert len(source.clock_table) == 11_760
     slowness = sum(np.log(table.slowdown).mean(axis=(0, 1)) for table in source.true_tables)

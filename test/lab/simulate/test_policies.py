@@ -11,15 +11,13 @@ from worlds import laboratory, simulate_frames
 from jetson_dnn_rt.config.nodes import CoordinatorConfig
 from jetson_dnn_rt.coordinator.policies.horizon.policy import Horizon
 from jetson_dnn_rt.lab.simulate.laboratory import Laboratory
-from jetson_dnn_rt.lab.simulate.oracle import Oracle
 from jetson_dnn_rt.lab.simulate.scenario import CoRunner, open_scenario
-from jetson_dnn_rt.lab.simulate.session import ORACLE, simulate
-from jetson_dnn_rt.lab.simulate.tally import Tally
+from jetson_dnn_rt.lab.simulate.session import ORACLE, make_policy, simulate
 
 FRAMES = 60
 
 
-def cost_of(tally: Tally) -> float:
+def cost_of(tally):
     """Objective of balanced mode by met frame, in joules, misses left out."""
     weight = Horizon.energy_per_accuracy
     assert tally.accuracy is not None
@@ -28,7 +26,7 @@ def cost_of(tally: Tally) -> float:
 
 @pytest.mark.parametrize("scenario", ["tx2_alexnet", "xavier_vgg16"])
 @pytest.mark.parametrize("seed", [0, 1])
-def test_alone_the_oracle_meets_every_frame_for_least(scenario: str, seed: int) -> None:
+def test_alone_the_oracle_meets_every_frame_for_least(scenario, seed):
     bound, ours = (
         simulate(laboratory(scenario), policy, seed=seed, frames=FRAMES)
         for policy in (ORACLE, "horizon")
@@ -37,7 +35,7 @@ def test_alone_the_oracle_meets_every_frame_for_least(scenario: str, seed: int) 
     assert cost_of(bound) <= cost_of(ours)
 
 
-def test_the_oracles_frames_end_just_before_their_deadlines() -> None:
+def test_the_oracles_frames_end_just_before_their_deadlines():
     source = laboratory("tx2_vgg16")
     (task,) = simulate(source, ORACLE, frames=FRAMES).tasks.values()
     deadline_ns = source.scenario.tasks[0].deadline_ns
@@ -45,17 +43,10 @@ def test_the_oracles_frames_end_just_before_their_deadlines() -> None:
     assert np.median(task.response_ns) >= 0.9 * deadline_ns
 
 
-def test_one_oracle_serves_several_worlds() -> None:
+def test_one_oracle_serves_several_worlds():
     lab = laboratory("tx2_alexnet")
     first, second = lab.world(0, FRAMES), lab.world(1, FRAMES)
-    oracle = Oracle(
-        lab.clock_table,
-        lab.true_tables,
-        CoordinatorConfig(),
-        workers=1,
-        interference=(1.0,),
-        world=first,
-    )
+    oracle = make_policy(lab, ORACLE, CoordinatorConfig(), first)
     oracle.show(second)
     reused = simulate(lab, ORACLE, seed=1, frames=FRAMES, made=oracle)
     fresh = simulate(lab, ORACLE, seed=1, frames=FRAMES)
@@ -64,7 +55,7 @@ def test_one_oracle_serves_several_worlds() -> None:
 
 
 @pytest.mark.parametrize("scenario", ["tx2_cohort4", "xavier_cohort4"])
-def test_horizon_hardly_misses_at_half_the_energy(scenario: str) -> None:
+def test_horizon_hardly_misses_at_half_the_energy(scenario):
     ours, fastest = (
         simulate(laboratory(scenario), policy, seed=3, frames=90)
         for policy in ("horizon", "max_n")
@@ -75,7 +66,7 @@ def test_horizon_hardly_misses_at_half_the_energy(scenario: str) -> None:
     assert ours.energy_j <= 0.6 * fastest.energy_j
 
 
-def test_horizon_follows_a_hidden_co_runner() -> None:
+def test_horizon_follows_a_hidden_co_runner():
     busy = replace(open_scenario("tx2_vgg16"), co_runners=(CoRunner(1.0, 6.0, 1.6),))
     tally = simulate(Laboratory(busy), "horizon", seed=2, frames=120)
     (task,) = tally.tasks.values()
@@ -84,7 +75,7 @@ def test_horizon_follows_a_hidden_co_runner() -> None:
     assert task.max_burst <= 1
 
 
-def test_the_clocks_alone_keep_the_deadline_at_full_accuracy_with_less_energy() -> None:
+def test_the_clocks_alone_keep_the_deadline_at_full_accuracy_with_less_energy():
     clocks, static = (
         simulate(laboratory("feedback_loop"), policy, frames=120)
         for policy in ("clocks_alone", "static")
@@ -94,17 +85,16 @@ def test_the_clocks_alone_keep_the_deadline_at_full_accuracy_with_less_energy() 
     assert clocks.energy_j < 0.75 * static.energy_j
 
 
-def test_the_variants_alone_have_no_reason_to_give_up_accuracy() -> None:
-    frames = simulate_frames(laboratory("feedback_loop"), "variants_alone", frames=120)
-    assert {frame.accuracy for frame in frames} == {1.0}
-
-
-def test_both_together_give_up_nearly_all_accuracy() -> None:
+def test_one_controller_gives_up_no_accuracy_and_both_nearly_all():
     source = laboratory("feedback_loop")
-    seen = [frame.accuracy for frame in simulate_frames(source, "uncoordinated", frames=120)]
+    alone, both = (
+        [frame.accuracy for frame in simulate_frames(source, policy, frames=120)]
+        for policy in ("variants_alone", "uncoordinated")
+    )
+    assert set(alone) == {1.0}
     lowest = source.tables[0].accuracy(-1)
-    assert seen[0] == 1.0
-    assert np.mean(seen[40:]) < lowest + 0.2 * (1.0 - lowest)
+    assert both[0] == 1.0
+    assert np.mean(both[40:]) < lowest + 0.2 * (1.0 - lowest)
 
 
 @pytest.mark.parametrize(
@@ -115,19 +105,19 @@ def test_both_together_give_up_nearly_all_accuracy() -> None:
         ("horizon", CoordinatorConfig(mode="max_accuracy")),
     ],
 )
-def test_coordination_ends_the_loop(policy: str, settings: CoordinatorConfig) -> None:
+def test_coordination_ends_the_loop(policy, settings):
     tally = simulate(laboratory("feedback_loop"), policy, frames=120, settings=settings)
     assert tally.accuracy is not None
     assert tally.accuracy > 0.98
     assert tally.miss_ratio <= 0.01
 
 
-def spread_of_misses(tally: Tally) -> float:
+def spread_of_misses(tally):
     shares = [1.0 - task.met / task.released for task in tally.tasks.values()]
     return max(shares) - min(shares)
 
 
-def test_greedy_clocks_serve_instances_unequally() -> None:
+def test_greedy_clocks_serve_instances_unequally():
     """The second motivation of NeuOS, section 3.3."""
     static, greedy, horizon = (
         simulate(laboratory("greedy_imbalance"), policy, frames=300)

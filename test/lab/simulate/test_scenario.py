@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
+import yaml
 from worlds import laboratory
 
 from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.lab.simulate.fields import read_yaml
 from jetson_dnn_rt.lab.simulate.laboratory import Laboratory
 from jetson_dnn_rt.lab.simulate.scenario import (
     load_scenario,
@@ -20,14 +18,14 @@ from jetson_dnn_rt.lab.simulate.scenario import (
 SCENARIOS = scenario_folder()
 
 
-def write(tmp_path: Path, text: str) -> Path:
+def write(tmp_path, text):
     path = tmp_path / "scenario.yaml"
     path.write_text(text, encoding="utf-8")
     return path
 
 
 @pytest.mark.parametrize("name", scenario_names())
-def test_shipped_scenarios_make_worlds(name: str) -> None:
+def test_shipped_scenarios_make_worlds(name):
     scenario = laboratory(name).scenario
     assert scenario.description
     world = laboratory(name).world(0, frames=5)
@@ -36,21 +34,21 @@ def test_shipped_scenarios_make_worlds(name: str) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(SCENARIOS.rglob("*.yaml")), ids=lambda path: path.stem)
-def test_every_key_of_a_file_has_a_comment_above_it(path: Path) -> None:
+def test_every_key_of_a_file_has_a_comment_above_it(path):
     """Xavier's board has the keys of the TX2's, and refers to it."""
     explained = path
     if path.stem == "xavier":
         explained = path.with_name("tx2.yaml")
         assert "Keys and units as in tx2.yaml" in path.read_text(encoding="utf-8")
     lines = explained.read_text(encoding="utf-8").splitlines()
-    for key in read_yaml(path):
+    for key in yaml.safe_load(path.read_text(encoding="utf-8")):
         (place,) = [i for i, line in enumerate(lines) if line.startswith(f"{key}:")]
         assert key == "description" or lines[place - 1].startswith(("#", "description:")), key
 
 
 @pytest.mark.parametrize("board", ["tx2", "xavier"])
 @pytest.mark.parametrize("size", [4, 8, 16])
-def test_cohorts_have_a_worker_for_each_task(board: str, size: int) -> None:
+def test_cohorts_have_a_worker_for_each_task(board, size):
     scenario = open_scenario(f"{board}_cohort{size}")
     assert len(scenario.tasks) == scenario.workers == len(scenario.interference) == size
     assert {task.network for task in scenario.tasks} == set(scenario.networks.networks)
@@ -59,7 +57,7 @@ def test_cohorts_have_a_worker_for_each_task(board: str, size: int) -> None:
 @pytest.mark.parametrize(
     ("board", "deadlines_ms"), [("tx2", (10, 30, 150, 40)), ("xavier", (5, 10, 25, 30))]
 )
-def test_the_papers_deadlines(board: str, deadlines_ms: tuple[int, ...]) -> None:
+def test_the_papers_deadlines(board, deadlines_ms):
     """Bateni & Liu 2020, section 5.1."""
     tasks = {task.network: task for task in open_scenario(f"{board}_cohort4").tasks}
     names = ("alexnet", "googlenet", "resnet50", "vgg16")
@@ -83,7 +81,7 @@ VGG = "board: tx2\ntasks: [{network: vgg16}]\n"
         (f"{VGG}frames: true\n", "frames must be a whole number"),
         (f"{VGG}frames: 0\n", "frames must be >= 1: 0"),
         (f"{VGG}budget_quantile: 0.0\n", "budget_quantile must be in (0, 1]: 0.0"),
-        (VGG.replace("}", ", deadline_ms: -1}"), "tasks[0] deadline_ms must be >= 0: -1.0"),
+        (VGG.replace("}", ", deadline_ms: -1}"), "tasks[0].deadline_ms must be >= 0: -1"),
         (VGG.replace("}", ", deadline_ms: .nan}"), "tasks[0].deadline_ms must be a number"),
         (VGG.replace("}", ", variant: half}"), "tasks[0].variant must be one of full"),
         (VGG.replace("}", ", camera: rear}"), "tasks[0].camera: there is no camera 'rear'"),
@@ -96,7 +94,7 @@ VGG = "board: tx2\ntasks: [{network: vgg16}]\n"
         ("board: [\n", "while parsing"),
     ],
 )
-def test_errors_name_the_file_and_the_key(tmp_path: Path, text: str, message: str) -> None:
+def test_errors_name_the_file_and_the_key(tmp_path, text, message):
     path = write(tmp_path, text)
     with pytest.raises(ConfigurationError) as raised:
         load_scenario(path, (SCENARIOS,))
@@ -104,24 +102,24 @@ def test_errors_name_the_file_and_the_key(tmp_path: Path, text: str, message: st
     assert message in str(raised.value)
 
 
-def test_an_error_in_a_board_names_the_board(tmp_path: Path) -> None:
+def test_an_error_in_a_board_names_the_board(tmp_path):
     board = (SCENARIOS / "boards/tx2.yaml").read_text(encoding="utf-8")
     (tmp_path / "boards").mkdir()
     path = tmp_path / "boards/mine.yaml"
     path.write_text(board.replace("static_w: 0.6, dynamic_w: 9.0", "static_w: -0.6, dynamic_w: 9"))
     scenario = write(tmp_path, "board: mine\ntasks: [{network: vgg16}]\n")
-    with pytest.raises(ConfigurationError, match=r"mine\.yaml: power\.gpu static_w must be >= 0"):
+    with pytest.raises(ConfigurationError, match=r"mine\.yaml: power\.gpu\.static_w must be >= 0"):
         load_scenario(scenario, (SCENARIOS,))
 
 
-def test_a_cap_on_a_clock_that_the_board_lacks(tmp_path: Path) -> None:
+def test_a_cap_on_a_clock_that_the_board_lacks(tmp_path):
     text = (SCENARIOS / "tx2_thermal.yaml").read_text(encoding="utf-8").replace("gpu:", "dla:")
     scenario = load_scenario(write(tmp_path, text), (SCENARIOS,))
     with pytest.raises(ConfigurationError, match="tx2 has no domain 'dla'"):
         Laboratory(scenario).world(0, frames=5)
 
 
-def test_tasks_on_one_camera_are_released_together(tmp_path: Path) -> None:
+def test_tasks_on_one_camera_are_released_together(tmp_path):
     text = (
         "board: tx2\ncameras: {front: {period_ms: 50.0, jitter_ms: 3.0, offset_ms: 1.0}}\n"
         "tasks: [{network: alexnet, camera: front}, {network: vgg16, camera: front}]\n"
@@ -134,7 +132,7 @@ def test_tasks_on_one_camera_are_released_together(tmp_path: Path) -> None:
     assert len(set(late)) > 10
 
 
-def test_a_load_step_brings_frames_only_meanwhile() -> None:
+def test_a_load_step_brings_frames_only_meanwhile():
     for task in laboratory("tx2_load_step").world(0).tasks:
         releases_s = [release / 1e9 for release, _, _ in task.arrivals]
         if task.parameters.name.startswith("extra"):

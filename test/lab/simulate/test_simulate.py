@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -25,7 +24,7 @@ KEYS = {
 }
 
 
-def test_json(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_json(capsys, tmp_path):
     trace = tmp_path / "out"
     options = ["--seeds", "2", "--frames", "30", "--trace", str(trace), "--json"]
     assert main(["simulate", "--scenario", "tx2_cohort4", "--policy", "max_q", *options]) == 0
@@ -51,7 +50,7 @@ def test_json(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert {record.task for record in records} == {"alexnet", "googlenet", "resnet50", "vgg16"}
 
 
-def test_a_trace_can_be_replayed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_trace_can_be_replayed(capsys, tmp_path):
     trace = tmp_path / "out"
     run = ["simulate", "--scenario", "tx2_alexnet", "--policy", "static", "--frames", "50"]
     assert main([*run, "--trace", str(trace), "--json"]) == 0
@@ -64,7 +63,7 @@ def test_a_trace_can_be_replayed(capsys: pytest.CaptureFixture[str], tmp_path: P
     assert again["response_ms"] == pytest.approx(first["response_ms"], abs=1e-4)
 
 
-def test_a_table_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_for_people(capsys):
     options = ["--scenario", "xavier_vgg16", "--policy", "static", "--frames", "20"]
     assert main(["simulate", *options]) == 0
     out = capsys.readouterr().out
@@ -72,7 +71,7 @@ def test_a_table_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     assert "missed     0.00 %" in out
 
 
-def test_list(capsys: pytest.CaptureFixture[str]) -> None:
+def test_list(capsys):
     assert main(["simulate", "--list"]) == 0
     out = capsys.readouterr().out
     for name in scenario_names():
@@ -81,7 +80,7 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert "oracle" in out.splitlines()[-1]
 
 
-def test_scenarios_by_path(tmp_path: Path) -> None:
+def test_scenarios_by_path(tmp_path):
     """One of one's own finds the package's boards and networks."""
     path = tmp_path / "mine.yaml"
     path.write_text("board: xavier\ntasks: [{network: alexnet}]\n", encoding="utf-8")
@@ -104,16 +103,14 @@ def test_scenarios_by_path(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_errors_are_one_line(
-    capsys: pytest.CaptureFixture[str], options: list[str], message: str
-) -> None:
+def test_errors_are_one_line(capsys, options, message):
     assert main(["simulate", *options]) == BAD_ARGUMENTS
     error = capsys.readouterr().err.strip().splitlines()[-1]
     assert error.startswith("jetson-dnn-rt simulate: error: ")
     assert message in error
 
 
-def test_plots(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_plots(capsys, tmp_path):
     cv2 = pytest.importorskip("cv2")
     pytest.importorskip("matplotlib")
     policies = "static,predjoule,neuos_min_energy"
@@ -128,7 +125,7 @@ def test_plots(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
         assert (picture < 250).any(axis=2).mean() > 0.005
 
 
-def test_plots_of_a_policy_that_meets_nothing(tmp_path: Path) -> None:
+def test_plots_of_a_policy_that_meets_nothing(tmp_path):
     pytest.importorskip("matplotlib")
     path = tmp_path / "hopeless.yaml"
     path.write_text("board: tx2\ntasks: [{network: vgg16, deadline_ms: 2.0}]\n", encoding="utf-8")

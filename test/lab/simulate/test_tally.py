@@ -8,7 +8,7 @@ from worlds import make_task, make_world, run
 from jetson_dnn_rt.lab.simulate.tally import Tally, miss_ratio_ci95, student, summarize, wilson
 
 
-def tally_of(*releases_ms: float, name: str = "a", deadline_ms: float = 12.0) -> Tally:
+def tally_of(*releases_ms, name="a", deadline_ms=12.0):
     tally = Tally()
     simulation, frames = run(
         make_world(make_task(name, releases_ms, (5.0, 5.0), deadline_ms=deadline_ms))
@@ -21,7 +21,7 @@ def tally_of(*releases_ms: float, name: str = "a", deadline_ms: float = 12.0) ->
     return tally
 
 
-def test_everything_that_is_not_met_is_missed() -> None:
+def test_everything_that_is_not_met_is_missed():
     """Of four frames, the second and the third come while the first runs."""
     tally = tally_of(0.0, 1.0, 2.0, 20.0)
     assert (tally.released, tally.met) == (4, 2)
@@ -35,14 +35,14 @@ def test_everything_that_is_not_met_is_missed() -> None:
     assert result["frames_per_s"] == 8.0
 
 
-def test_nothing_met() -> None:
+def test_nothing_met():
     result = summarize([tally_of(0.0, 20.0, deadline_ms=8.0)])
     assert result["miss_ratio"] == 1.0
     assert result["accuracy"] is None
     assert result["energy_per_met_frame_j"] is None
 
 
-def test_runs_of_one_seed_are_put_together() -> None:
+def test_runs_of_one_seed_are_put_together():
     one, other = tally_of(0.0, 1.0, 2.0, 20.0), tally_of(0.0, 20.0, name="b")
     energy_j = one.energy_j + other.energy_j
     one.merge(other)
@@ -53,14 +53,13 @@ def test_runs_of_one_seed_are_put_together() -> None:
     assert set(one.tasks) == {"a", "b", "second/a"}
 
 
-def test_wilson_as_published() -> None:
+def test_wilson_as_published():
     """Wilson's interval of 8 in 10 is 0.4902 to 0.9433 (Brown, Cai & DasGupta 2001)."""
     assert wilson(8, 10) == pytest.approx((0.4902, 0.9433), abs=1e-4)
-    assert wilson(0, 50)[0] == 0.0
-    assert wilson(50, 50)[1] == 1.0
+    assert (wilson(0, 50)[0], wilson(50, 50)[1]) == (0.0, 1.0)
 
 
-def test_the_interval_over_seeds_is_students() -> None:
+def test_the_interval_over_seeds_is_students():
     """Ratios 0.5 and 0.0: mean 0.25, standard error 0.25, t(0.975, 1) = 12.7062; then cut."""
     missed, met = tally_of(0.0, 1.0, 2.0, 20.0), tally_of(0.0, 20.0)
     low, high = miss_ratio_ci95([missed, met]) or (None, None)
@@ -74,8 +73,7 @@ def test_the_interval_over_seeds_is_students() -> None:
 
 
 @pytest.mark.parametrize("degrees", [1, 2, 5, 9, 19, 30, 31, 60, 1000])
-def test_students_t_is_that_of_scipy(degrees: int) -> None:
-    stats = pytest.importorskip("scipy.stats")
-    assert student(degrees) == pytest.approx(stats.t.ppf(0.975, degrees), rel=2e-3)
-    if degrees <= 30:
-        assert student(degrees) == pytest.approx(stats.t.ppf(0.975, degrees), abs=6e-5)
+def test_students_t_is_that_of_scipy(degrees):
+    expected = pytest.importorskip("scipy.stats").t.ppf(0.975, degrees)
+    within = {"abs": 6e-5} if degrees <= 30 else {"rel": 2e-3}
+    assert student(degrees) == pytest.approx(expected, **within)

@@ -38,7 +38,7 @@ def test_order_statistics_cover_by_the_binomial(count, exceedance):
     assert stats.binom.cdf(above, count, exceedance) > 0.05
 
 
-def likelihood_of_pareto(excesses: np.ndarray, reach: float, ratio: float) -> float:
+def likelihood_of_pareto(excesses, reach, ratio):
     shapes = np.linspace(-0.6, 1.0, 3201) + 1e-7
     scales = reach * shapes / np.expm1(shapes * math.log(ratio))
     rows = stats.genpareto.logpdf(excesses, shapes[:, None], scale=scales[:, None]).sum(axis=1)
@@ -69,7 +69,7 @@ def test_profile_of_maxima_has_fallen_by_half_the_chi_square(shape):
     best = stats.genextreme.logpdf(maxima, -law.shape, law.location, law.scale).sum()
     reduced = -math.log(-20 * math.log1p(-1e-4))
 
-    def misfit(two: np.ndarray) -> float:
+    def misfit(two):
         scale = math.exp(two[0])
         location = upper - scale * math.expm1(two[1] * reduced) / two[1]
         return -float(stats.genextreme.logpdf(maxima, -two[1], location, scale).sum())

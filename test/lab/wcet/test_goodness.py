@@ -21,12 +21,12 @@ from jetson_dnn_rt.lab.wcet.goodness import (
 )
 
 
-def draw_tail(shape: float, seed: int, count: int = 5000) -> np.ndarray:
+def draw_tail(shape, seed, count=5000):
     random = np.random.default_rng(seed)
     return np.sort(10.0 + grow(shape, random.standard_exponential(count)))
 
 
-def mix_in(ordered: np.ndarray, at: float, count: int, seed: int = 0) -> np.ndarray:
+def mix_in(ordered, at, count, seed=0):
     slow = np.random.default_rng(seed).normal(at, 0.1, count)
     return np.sort(np.concatenate([ordered[:-count], slow]))
 

@@ -1,19 +1,19 @@
 """Plans for the rest of a frame and their costs, from every boundary on, at every clock.
 
-A *plan* names a variant for each stage that is left. For each boundary a few plans are kept that
-none of the others beats in both time and accuracy; for each of them and each clock configuration
-two times are computed from the jointly profiled frames:
+A *plan* has a variant for each remaining stage. For each boundary a few plans are kept that no
+other beats in both time and accuracy; for each of them and each clock configuration two times are
+computed from the jointly profiled frames:
 
 usual   what the plan takes as a rule (a quantile near the median)
 safe    the high quantile, at the wanted confidence, of its next stage followed by the fastest
         rest: a frame that begins the plan and meets with bad luck can still be saved
 
-A plan may be begun when both `usual` and `safe` fit: later boundaries can still fall back on a
-faster rest, so it would be a waste to hold the whole tail of the whole rest in reserve.
+A plan may begin when both `usual` and `safe` fit: later boundaries can still fall back on a faster
+rest, so reserving the whole tail of the whole rest would be a waste.
 
 Quantiles are of the *sum* over the stages of one frame, frame by frame. A sum of quantiles would
-overshoot where stages vary on their own, and a quantile of independent sums would fall short where
-they vary together.
+overestimate where stages vary independently, and a quantile of independent sums would
+underestimate where they vary together.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from jetson_dnn_rt.coordinator.tables.hull import new_minima
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable, Floats, Integers, TaskTable
 
 MAX_PLANS = 32
-"""Plans kept a boundary. More are finer steps in accuracy than the stages' times can tell."""
+"""Plans kept per boundary. More would be finer steps in accuracy than stage times resolve."""
 
 _TAIL_SHARE = 0.1
 _PLENTY = 20
@@ -38,8 +38,8 @@ def tail_quantile(times: Floats, share: float) -> Floats:
     """High quantile of few samples, on the safe side.
 
     With `_PLENTY` samples beyond it, it is the empirical one. With fewer, the largest tenth is
-    taken for an exponential tail (a generalised Pareto one of shape 0, REFERENCE 6.3: heavier than
-    the bounded tails of execution times), its scale at the upper end of its one-sided 95 %
+    modelled as an exponential tail (a generalised Pareto one of shape 0, REFERENCE 6.3: heavier
+    than the bounded tails of execution times), its scale at the upper end of its one-sided 95 %
     confidence interval; never less than the largest sample where that belongs to the tail. With
     fewer than `_FEW` samples there is no tail to fit: the largest one, widened by 1 / n.
 
@@ -79,14 +79,14 @@ class Rest:
     usual_ns: Floats
     safe_ns: Floats
     energy_j: Floats
-    """Energy that running it adds to that of the board left idle at its most frugal clocks: mean
-    over the profiled frames."""
+    """Energy in addition to that of the idle board at its most frugal clocks: mean over the
+    profiled frames."""
     loss: Floats  # accuracy lost, [P]
 
     def need_ns(self, reserve: float = 1.0) -> Floats:
-        """Time without which a plan is not begun, [P, C].
+        """Time that a plan needs to begin, [P, C].
 
-        `reserve` >= 1 stretches `safe_ns`, for what may disturb the frame beside its own scatter.
+        `reserve` >= 1 stretches `safe_ns`, for disturbances other than the frame's own scatter.
         """
         return np.maximum(self.usual_ns, reserve * self.safe_ns)
 
@@ -107,7 +107,7 @@ def build_rests(
 
 
 def _extend(table: TaskTable, stage: int, later: Integers | None) -> Integers:
-    """Put each variant of a stage before each plan for what follows; keep the best."""
+    """Prepend each variant of a stage to each plan for the later stages; keep the best."""
     variants = np.arange(len(table.variants))
     if later is None:
         return variants[:, None]
@@ -116,12 +116,12 @@ def _extend(table: TaskTable, stage: int, later: Integers | None) -> Integers:
     stages = np.arange(stage, len(table.stages))
     loss = table.loss[plans, stages].sum(axis=1)
     kept = np.all(plans == plans[:, :1], axis=1)
-    # Stages slow down differently, so what is fastest depends on the clocks: both ends count.
+    # Stages slow down differently, so the fastest plan depends on the clocks: both ends count.
     for clocks in (-1, 0):
         scale = table.slowdown[:, :, clocks]
         time = (table.median_ns * scale)[plans, stages].sum(axis=1)
-        # Between equals: accurate stages first. What is saved later need not be saved at all
-        # when the frame turns out to be fast.
+        # Between equals: accurate stages first. Later savings become unnecessary when the frame
+        # turns out to be fast.
         order = np.lexsort((*plans.T[::-1], loss, time))
         kept[_thin(order[new_minima(loss[order], 1e-12)], loss)] = True
     return np.asarray(plans[kept])

@@ -1,8 +1,8 @@
 """Look-up tables of `horizon`: everything that can be computed before the first frame.
 
 For one task, boundary and clock configuration a *ladder* is a list of steps, each a plan: with
-more time there is a better one. Finding the plan for a given time is a bisection. The *grid* says
-the same for all clock configurations at once, for times in fixed steps, so that the cost of a
+more time there is a better one. The plan for a given time is found by bisection. The *grid* has
+the costs for all clock configurations at once, for times in fixed steps, so that the cost of a
 whole cohort at every clock configuration is a sum of rows.
 """
 
@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
 import numpy.typing as npt
 
-from jetson_dnn_rt.config.nodes import CoordinatorConfig
 from jetson_dnn_rt.coordinator.policies.horizon.frontier import Rest, build_rests, tail_quantile
 from jetson_dnn_rt.coordinator.tables.hull import new_minima
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable, Floats, TaskTable
@@ -27,17 +26,18 @@ STEP = 2.0 / LEVELS
 the machine turns out to be twice as fast as profiled."""
 
 IMPOSSIBLE = 1e3
-"""Cost of a deadline that cannot be kept, in frames' energies: more than all the rest."""
+"""Cost of a deadline that cannot be met, in frames' energies: more than all other costs."""
 SHORT = 100.0
-"""Extra cost of each whole need that is lacking: one percent counts as much as a frame's energy.
-It decides between clocks of which none is safe, where the last percent is not worth any price."""
+"""Extra cost per missing multiple of the time needed: one percent costs as much as a frame's
+energy. It decides between clocks of which none is safe, where the last percent is not worth any
+price."""
 FORBIDDEN = 1e2  # cost of accuracy below the floor, a whole frame's, in frames' energies
 USUAL = 0.8  # quantile of a plan's time that has to fit, beside the safe one of its next stage
 
 DELAY_PARTS = 8  # steps in which the rest of an actuation delay is counted
 
 LOSS_WEIGHTS = {"min_energy": 1e-3, "max_accuracy": 1e2}
-"""Weight of accuracy by mode, `Horizon.energy_per_accuracy` in ``balanced``. The small one only
+"""Weight of accuracy by mode, `Horizon.energy_per_accuracy` in ``balanced``. The small value only
 breaks ties."""
 
 
@@ -45,22 +45,22 @@ breaks ties."""
 class Objective:
     """Weights of the cost of a plan, in joules."""
 
-    reference_j: float  # energy of a frame, the unit of what follows
     joules: float  # weight of energy among the plans of a frame, at given clocks
     shared_joules: float  # weight of energy between clock configurations
-    loss: float  # weight of accuracy: a whole frame's is worth so many frames' energies
-    loss_allowed: float = 1.0  # accuracy that the rest may lose without its costing `FORBIDDEN`
+    loss: float  # weight of accuracy: a whole frame's is worth this many frames' energies
+    loss_allowed: float = 1.0  # accuracy that the rest may lose without costing `FORBIDDEN`
+    reference_j: float = 1.0  # energy of a frame, the unit of the accuracy's costs
 
 
 @dataclass(frozen=True, slots=True)
 class Ladder:
-    """Plans for one boundary at one clock configuration: with more time there is a better one."""
+    """Plans for one boundary at one clock configuration, by rising time and quality."""
 
     need_ns: list[float]
     """Time that each step needs, rising. Below the first one nothing is safe, and the first is
-    what there is."""
+    used."""
     plans: list[int]  # rows of `Rest.plans`
-    variants: list[int]  # their next stages' variants
+    variants: list[int]  # variants of their next stages
 
     def find(self, time_ns: float) -> int:
         """Step for this much time."""
@@ -78,7 +78,7 @@ def plan_costs(rest: Rest, objective: Objective, joules: float) -> Floats:
 def build_ladder(rest: Rest, clocks: int, costs: Floats, reserve: float = 1.0) -> Ladder:
     """Steps at a clock configuration: need rises, cost falls. `reserve`: see `Rest.need_ns`."""
     need = rest.need_ns(reserve)[:, clocks]
-    # Of equals the one whose next stage is the most accurate: it leaves open what comes later.
+    # Of equals the one whose next stage is the most accurate: it leaves later choices open.
     order = np.lexsort((rest.plans[:, 0], costs[:, clocks], need))
     kept = order[new_minima(costs[order, clocks], 1e-12)]
     return Ladder(need[kept].tolist(), kept.tolist(), rest.plans[kept, 0].tolist())
@@ -89,8 +89,8 @@ def build_grid(
 ) -> Floats:
     """Costs by time and clock configuration, [LEVELS, C].
 
-    Row g is what g * `STEP` relative deadlines are worth. Where nothing fits, the cost says by how
-    much.
+    Row g is the cost with g * `STEP` relative deadlines left. Where nothing fits, the cost grows
+    with the time that is missing.
     """
     times = deadline_ns * STEP * np.arange(LEVELS)
     grid = np.empty((LEVELS, len(ladders)))
@@ -111,60 +111,41 @@ class Outlook:
     objective: Objective  # weights of their costs
     ladders: list[list[Ladder]]  # by boundary and clock configuration
     grids: npt.NDArray[np.float32]
-    """`build_grid` by boundary, [K + 1, LEVELS, C]; the last one is that of a frame that begins at
-    these clocks and asks for the best ones then."""
+    """`build_grid` by boundary, [K + 1, LEVELS, C]; the last one is for a frame that begins at
+    these clocks and requests the best ones then."""
     full_ns: Floats  # need of the most accurate plan, [K, C]
     change_ns: Floats
-    """Time lost (negative) from each boundary on because work goes on at clocks [i] until [j] take
-    effect, where those are faster; by how much of the delay is still to come,
-    [DELAY_PARTS + 1, K, C, C]."""
+    """Time lost (negative) from each boundary on because work continues at clocks [i] until [j]
+    take effect, where those are faster; by the remaining part of the delay, [DELAY_PARTS + 1, K,
+    C, C]."""
     reserve: float  # see `expect_others`
 
 
 def build_outlook(
     table: TaskTable,
     clocks: ClockTable,
-    settings: CoordinatorConfig,
-    loss: float,
-    joules: float,
-    shared: float,
+    confidence: float,
+    weights: Objective,
     slowed: float = 1.0,
     reserve: float = 1.0,
 ) -> Outlook:
-    """Compute a task's look-up tables.
-
-    `loss`, `joules` and `shared` are weights of `Objective`; for `slowed` and `reserve` see
-    `expect_others`.
-    """
-    rests = build_rests(table, clocks, settings.confidence, USUAL)
-    objective = Objective(
-        max(float(rests[0].energy_j[0].min()), 1e-9),
-        joules,
-        shared,
-        loss,
-        loss_allowed=1.0 - settings.accuracy_floor,
-    )
+    """Compute a task's look-up tables; for `slowed` and `reserve` see `expect_others`."""
+    rests = build_rests(table, clocks, confidence, USUAL)
+    objective = replace(weights, reference_j=max(float(rests[0].energy_j[0].min()), 1e-9))
     ladders, grids, full = [], [], []
     for rest in rests:
-        own = plan_costs(rest, objective, joules)
+        own = plan_costs(rest, objective, objective.joules)
         steps = [build_ladder(rest, position, own, reserve) for position in range(len(clocks))]
         ladders.append(steps)
-        costs = plan_costs(rest, objective, shared)
+        costs = plan_costs(rest, objective, objective.shared_joules)
         grids.append(build_grid(rest, steps, costs, table.deadline_ns, objective.reference_j))
         full.append(rest.need_ns(reserve)[int(rest.loss.argmin())])
     frames = table.times_ns[0].sum(axis=0)
-    tail = float(tail_quantile(frames.astype(np.float64), settings.confidence))
+    tail = float(tail_quantile(frames.astype(np.float64), confidence))
     change_ns = lost_by_change(table, clocks, slowed) * (reserve * tail / float(np.median(frames)))
     grids.append(_begin_elsewhere(grids[0], change_ns[-1, 0] / table.deadline_ns))
-    return Outlook(
-        rests,
-        objective,
-        ladders,
-        np.stack(grids).astype(np.float32),
-        np.stack(full),
-        change_ns,
-        reserve=reserve,
-    )
+    made = np.stack(grids).astype(np.float32)
+    return Outlook(rests, objective, ladders, made, np.stack(full), change_ns, reserve)
 
 
 def weigh_energy(
@@ -172,11 +153,11 @@ def weigh_energy(
 ) -> tuple[float, float]:
     """Weights of energy in a cohort: for a frame's plan at given clocks, and between clocks.
 
-    Derived: side by side the board's parts are busy most of the time, and another stage hardly
-    raises the power. n stages that slow each other down by I(n) then cost I(n) / n each of what
-    they cost alone; and a stage made faster saves energy only while no other one runs. `duty` is
-    the share of the time that each member is expected to run, `interference` the slow-down with 1,
-    2, ... stages side by side, one for each member.
+    Derived: with concurrent stages the board is busy most of the time, and another stage hardly
+    raises the power. Each of n stages that slow each other down by I(n) then costs I(n) / n of its
+    cost alone; and a stage made faster saves energy only while no other one runs. `duty` is the
+    share of the time that each member is expected to run, `interference` the slow-down with 1, 2,
+    ... concurrent stages, one for each member.
     """
     if workers == 1:
         return 1.0, 1.0
@@ -196,8 +177,8 @@ def expect_others(
 ) -> tuple[float, float]:
     """Return the mean interference of a member by the others, and a reserve as a factor on it.
 
-    Derived: the others run or do not, each for its share of the time and on its own. The reserve
-    is for so many standard deviations more of them than their mean.
+    Derived: the others run independently, each for its share of the time. The reserve covers a
+    number of standard deviations above their mean count.
     """
     others = [share for other, share in enumerate(duty) if other != member]
     mean = min(float(workers), 1.0 + sum(others))
@@ -209,13 +190,12 @@ def expect_others(
 
 
 def lost_by_change(table: TaskTable, clocks: ClockTable, slowed: float = 1.0) -> Floats:
-    """`Outlook.change_ns`: the most that any variant loses, in time as if alone.
+    """Compute `Outlook.change_ns`: the most that any variant loses, in time as if alone.
 
-    While a rise is under way the next stages still run at the slower pace. Which ones these
-    are matters, since a stage that waits for the memory is slowed by other clocks than one that
-    computes; so it is added up stage by stage. Where the rest is done before the change, all of it
-    ran at the slower pace. With others side by side, `slowed` by them, less of it is done during
-    the delay.
+    While a rise is under way the next stages still run at the slower pace. It matters which ones:
+    a memory-bound stage depends on other clocks than a compute-bound one; so the loss is added up
+    stage by stage. Where the rest finishes before the change, all of it ran at the slower pace.
+    With concurrent stages, `slowed` by them, less of it is done during the delay.
     """
     delays = _delays_ns(clocks) / slowed
     stages = len(table.stages)
@@ -257,29 +237,27 @@ def _begin_elsewhere(grid: Floats, change: Floats) -> Floats:
 class Sheet:
     """The grids of a cohort in one array: the cost of all members at all clocks is a sum of rows.
 
-    There is one outlook a member (members with one table may share it), with the relative deadline
-    that its grids were made for.
+    There is one outlook per member (members with one table may share it), with the relative
+    deadline that its grids were made for.
     """
 
     def __init__(self, outlooks: Sequence[Outlook], deadlines_ns: Sequence[int]) -> None:
-        count = outlooks[0].grids.shape[2]
+        self._count = count = len(outlooks[0].ladders[0])
+        self._columns = columns = np.arange(count)
         self._levels_per_ns = [1.0 / (STEP * deadline) for deadline in deadlines_ns]
-        columns = np.arange(count)
         parts: list[npt.NDArray[np.float32]] = []
         begins: dict[int, list[int]] = {}
         size = 0
         for outlook in outlooks:
             if id(outlook) not in begins:
-                each = LEVELS * count
-                begins[id(outlook)] = [size + each * i for i in range(len(outlook.grids))]
+                end = size + outlook.grids.size
+                begins[id(outlook)] = list(range(size, end, LEVELS * count))
                 parts.append(outlook.grids.ravel())
-                size += outlook.grids.size
+                size = end
         self._begins = [begins[id(outlook)] for outlook in outlooks]
         self._costs = np.concatenate(parts)
-        self._columns = columns
-        self._count: int = count
-        # By present clocks, then member and boundary: what a change loses, as places in `_costs`;
-        # the last row is that of a frame that finds the clocks changed.
+        # By present clocks, then member and boundary: time lost by a change, as positions in
+        # `_costs`; the last row is for a frame that finds the clocks changed.
         lost = [
             np.floor(outlook.change_ns[-1] * scale).astype(np.int64) * count + columns
             for outlook, scale in zip(outlooks, self._levels_per_ns, strict=True)
@@ -292,9 +270,9 @@ class Sheet:
     def place(
         self, member: int, boundary: int, time_ns: float, *, delayed: bool
     ) -> tuple[int, int, int]:
-        """Return where the costs of a frame with this much time are.
+        """Return the positions of the costs of a frame with this much time.
 
-        Place of its row; of the row of no time at all; and its row of changes, where a change is
+        Position of its row; of the row without time; and its row of changes, where a change is
         `delayed` for it.
         """
         level = self._level(member, time_ns)
@@ -303,17 +281,17 @@ class Sheet:
         return begin + level * self._count, begin, row
 
     def place_at(self, member: int, boundary: int, time_ns: float, clocks: int) -> int:
-        """Return where the cost of a frame at one clock configuration is."""
+        """Return the position of a frame's cost at one clock configuration."""
         begin = self._begins[member][boundary]
         return begin + self._level(member, time_ns) * self._count + clocks
 
     def _level(self, member: int, time_ns: float) -> int:
         level = int(time_ns * self._levels_per_ns[member])
-        # min() and max() would be half of a decision's calls.
+        # min() and max() would be half of the calls of a decision.
         return 0 if level < 0 else level if level < LEVELS else LEVELS - 1
 
     def total(self, places: Sequence[int]) -> float:
-        """Sum of the costs at some places."""
+        """Sum of the costs at some positions."""
         return float(self._costs.take(places).sum())
 
     def add_up(
@@ -341,9 +319,9 @@ def over_cap(
 ) -> Floats | None:
     """Cost of clock configurations whose power may exceed the cap, [C]; None without one.
 
-    Derived: the work of n stages side by side goes 1 / I(n) as fast, so their power is at most
-    n / I(n) times one's: an upper bound, since no part of the board is busier than always. When
-    even the slowest clocks may exceed it, those that exceed it least are left.
+    Derived: n concurrent stages run at 1 / I(n) of the speed, so their power is at most n / I(n)
+    times one's: an upper bound, since no part of the board is busy more than all the time. When
+    even the slowest clocks may exceed it, those that exceed it least remain.
     """
     if not cap_w:
         return None

@@ -1,27 +1,27 @@
-"""`horizon`: the least cost that keeps every deadline, looked up in what the rest may yet cost.
+"""`horizon`: the least cost that meets every deadline, from tables of remaining plans.
 
 Before anything runs, the plans for the rest of a frame are computed for every task, boundary and
 clock configuration (`horizon.frontier`), ordered by what they need and cost (`horizon.outlook`). A
-decision then has three steps.
+decision then takes three steps.
 
-1. How much time does each frame have? From now to its deadline, less what the others take: side by
-   side they slow each other down (`interference`, for as many as are expected at once, next
-   releases included); one after the other they queue (EDF). Divided by the task's *pressure*
-   (`horizon.pressure`): how much slower frames run than profile, noise and
-   interference explain, whatever the reason (a co-runner, heat).
-2. Which clocks? Those of the least total cost of all frames in flight and soon expected, of which
-   each takes the best plan that fits. A change takes effect after its delay, and until then work
-   goes on at the present clocks. A change that gains less than `HYSTERESIS` is not made. While
-   nothing runs, the power of waiting is weighed against what the next frames cost that begin at
-   these clocks and can only then ask for others.
+1. How much time does each frame have? From now to its deadline, less the share of the others:
+   concurrent stages slow each other down (`interference`, for as many as are expected at once,
+   next releases included); with fewer workers they queue (EDF). Divided by the task's *pressure*
+   (`horizon.pressure`): the slow-down that profile, noise and interference do not explain,
+   whatever the cause (a co-runner, heat).
+2. Which clocks? Those of the least total cost of all frames in flight and soon expected, each with
+   the best plan that fits. A change takes effect after its delay; until then work continues at the
+   present clocks. A change that gains less than `HYSTERESIS` is not made. While nothing runs, idle
+   power is weighed against the cost of the next frames, which begin at these clocks and can only
+   then request others.
 3. Which variant? The next stage of the best plan that fits, by bisection.
 
-After a miss the task's next frames get `CAUTION` less time for each in a row: first the safe side,
+After a miss the task's next frames get `CAUTION` less time for each miss in a row, to be safe,
 since misses come in bursts (REFERENCE 6).
 
-Cost, in mode `balanced`, is energy plus lost accuracy, where `energy_per_accuracy` says how many
-frames' energies all the accuracy of a frame is worth; `min_energy` weighs accuracy next to
-nothing, above `accuracy_floor`; `max_accuracy` energy next to nothing, below `power_cap_w`.
+In mode `balanced` the cost is energy plus lost accuracy, where a frame's whole accuracy is worth
+`energy_per_accuracy` frames' energies; `min_energy` gives accuracy above `accuracy_floor` almost
+no weight; `max_accuracy` gives energy below `power_cap_w` almost none.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from jetson_dnn_rt.coordinator.cohort import Cohort, Decision, Member
 from jetson_dnn_rt.coordinator.policies.horizon.outlook import (
     DELAY_PARTS,
     LOSS_WEIGHTS,
+    Objective,
     Outlook,
     Sheet,
     build_outlook,
@@ -48,27 +49,27 @@ from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
 
 HYSTERESIS = 0.02  # share of the cost that a change of clocks must gain
 RESPONSE = 0.9
-"""Share of the time to their deadlines after which the others are expected to be done."""
+"""Fraction of the time to their deadlines after which the others are expected to be done."""
 DEVIATIONS = 1.0
-"""Standard deviations of others side by side that are held in reserve for the way home. At 2 the
+"""Standard deviations of concurrent stages that are reserved for the rest of a frame. At 2 the
 cohorts of 8 take a tenth more energy and miss no less; at 0.5 they miss 0.2 to 0.3 %."""
 MOST_CLOCKS = 64  # clock configurations from which on a table is reduced to those worth choosing
 FIRST_TOLERANCE = 0.03  # tolerance of that reduction; doubled until they are few enough
 
 Window = tuple[float, float, float, float]
-"""When the frame of a member may run, the present one or the next one expected, in nanoseconds
-from now: its begin; its end, the deadline; when the present one is expected to be done (without
-one, minus infinity); when the one after it is expected (without a present one, as its begin)."""
+"""Window in which a member's present or next expected frame may run, in nanoseconds from now: its
+begin; its end, the deadline; the expected completion of the present frame (without one, minus
+infinity); the expected begin of the one after it (without a present one, its begin)."""
 
 _NEVER = float("-inf")
 
 
 class Horizon(Policy):
-    """The least cost that keeps every deadline; see the module."""
+    """The least cost that meets every deadline; see the module."""
 
     adjusts_clocks = adjusts_variants = True
     energy_per_accuracy = 10.0
-    """In mode `balanced`: how many frames' energies all the accuracy of a frame is worth. At 10, a
+    """In mode `balanced`: the worth of a frame's whole accuracy in frames' energies. At 10, a
     hundredth of the accuracy is given up for more than a tenth of the energy."""
     response = RESPONSE
     deviations = DEVIATIONS
@@ -94,6 +95,7 @@ class Horizon(Policy):
         ]
         joules, shared = weigh_energy(self._duty, self._workers, self._interference)
         loss = LOSS_WEIGHTS.get(settings.mode, self.energy_per_accuracy)
+        weights = Objective(joules, shared, loss, loss_allowed=1.0 - settings.accuracy_floor)
         made: dict[tuple[int, tuple[float, float]], Outlook] = {}
         self._outlooks: list[Outlook] = []
         for index, (table, original) in enumerate(zip(own, tables, strict=True)):
@@ -103,7 +105,7 @@ class Horizon(Policy):
             key = id(original), others
             if key not in made:
                 made[key] = build_outlook(
-                    table, self.clocks, settings, loss, joules, shared, *others
+                    table, self.clocks, settings.confidence, weights, *others
                 )
             self._outlooks.append(made[key])
         self._sheet = Sheet(self._outlooks, [table.deadline_ns for table in own])
@@ -115,7 +117,7 @@ class Horizon(Policy):
         self._forbidden = over_cap(
             self.clocks, own, settings.power_cap_w, self._workers, self._interference, unit_j
         )
-        # Of the rest of a frame from each boundary on: the share of its next stage.
+        # Share of the next stage in the rest of a frame, from each boundary on.
         self._next_share = [
             (t.median_ns[0] / t.median_ns[0][::-1].cumsum()[::-1]).tolist() for t in own
         ]
@@ -166,9 +168,9 @@ class Horizon(Policy):
         clocks: int,
         deciding: int,
     ) -> tuple[list[float], float]:
-        """Time of the frames asked for, each as if alone; and the deciding one's interference.
+        """Time of the requested frames, each as if alone; and the deciding one's interference.
 
-        Who will be beside a frame in flight was counted at its own last boundary.
+        The stages concurrent with a frame in flight were counted at its own last boundary.
         """
         if len(members) > self._workers:
             times_ns = self._queue_up(members, memory, windows, clocks)
@@ -192,7 +194,7 @@ class Horizon(Policy):
                 mean = interpolate(self._interference, others)
                 if index == deciding:
                     decided = mean
-            # How many run beside its next stage is known, or nearly so.
+            # The number of stages concurrent with its next one is (nearly) known.
             known = self._interference[beside if beside < most else most]
             slowed = mean + self._next_share[index][stage] * (known - mean)
             span_ns = window[1] - window[0]
@@ -241,8 +243,8 @@ class Horizon(Policy):
     ) -> int:
         """Clocks of the least total cost of the frames in flight and soon expected.
 
-        A frame that is expected while others run has to do with the clocks that it finds; where
-        none runs, it may ask for better ones when it begins.
+        A frame that is expected while others run must use the clocks that it finds; where none
+        runs, it may request better ones when it begins.
         """
         sheet, members = self._sheet, cohort.members
         ends = [w[1] for w, member in zip(windows, members, strict=True) if member.active]
@@ -285,7 +287,7 @@ def _match(
 ) -> tuple[list[int], list[int]]:
     """Map positions of the reduced table to the full one, and back.
 
-    A configuration that is not in the reduced table (another policy has set it) counts as the one
+    A configuration that is not in the reduced table (set by another policy) is mapped to the one
     of the nearest speed.
     """
     position = {index: i for i, index in enumerate(outer.indices.tolist())}
@@ -306,7 +308,7 @@ def _match(
 
 
 def _nearest_usable(member: Member, wanted: int) -> int:
-    """The variant, or a faster one, or else a slower one that may run."""
+    """The wanted variant if usable, else a faster one, else a slower one."""
     if member.usable[wanted]:
         return wanted
     others = usable(member)
@@ -314,7 +316,7 @@ def _nearest_usable(member: Member, wanted: int) -> int:
     return faster[0] if faster else others[-1] if others else wanted
 
 
-# -- how much time frames have, and who runs beside them --------------------------------------
+# -- time of frames, and concurrent stages --------------------------------------
 
 
 def find_window(member: Member, now_ns: int, response: float) -> Window:
@@ -338,11 +340,11 @@ def find_window(member: Member, now_ns: int, response: float) -> Window:
 def count_others(
     index: int, windows: Sequence[Window], duty: Sequence[float], workers: int
 ) -> float:
-    """Stages of others that are expected side by side with a frame, on average over its window.
+    """Mean number of other stages expected to run concurrently with a frame over its window.
 
-    Derived, as a fluid: a present frame of another member is there until it is expected to be
-    done, and its next ones for their share of the time (`duty`) from their expected release on.
-    Plain tuples and loops: for less than ten members they are faster than arrays.
+    Derived, as a fluid model: a present frame of another member counts until its expected
+    completion, and its next ones with their share of the time (`duty`) from their expected release
+    on. Plain tuples and loops: for less than ten members they are faster than arrays.
     """
     begin, end, _, _ = windows[index]
     span = end - begin
@@ -366,12 +368,12 @@ def count_others(
 
 
 def count_beside(windows: Sequence[Window], begin: float) -> int:
-    """Frames, itself included, that are there when one begins later."""
+    """Number of frames present, itself included, when one begins later."""
     return sum([w[2] > begin or w[0] <= begin < w[1] for w in windows])
 
 
 def interpolate(interference: Sequence[float], others: float) -> float:
-    """Interference with a mean number of others beside; ``interference[0]`` is without any."""
+    """Interference with a mean number of concurrent others; ``interference[0]`` is without any."""
     low = int(others)
     slowed = interference[low]
     if others > low:

@@ -1,4 +1,4 @@
-"""Pressure: how much slower than profiled the machine is, followed frame by frame."""
+"""Pressure: slow-down of the machine relative to the profile, tracked frame by frame."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from jetson_dnn_rt.coordinator.cohort import Cohort, Member
 from jetson_dnn_rt.coordinator.tables.tables import TaskTable
 
 ATTACK, DECAY = 0.5, 0.05
-"""Share of the last frame in the pressure: after a surprise, and otherwise."""
+"""Weight of the last frame in the pressure: after a surprise, and otherwise."""
 LEAST_PRESSURE, MOST_PRESSURE = 0.5, 16.0
 CAUTION = 0.8
-"""Share of its time that a task plans with after a miss, to the power of misses in a row."""
+"""Fraction of its time that a task plans with after a miss, to the power of misses in a row."""
 MOST_CAUTION = 4
 LATELY = 0.98  # quantile of the last frames that is planned for where noise does not explain it
 
 
 class Past(NamedTuple):
-    """Interference that a frame of a member has met: mean weighted by profiled stage times.
+    """Interference of a member's frame so far: mean weighted by profiled stage times.
 
-    The running stage's part is kept apart, so that asking twice at one boundary changes nothing.
+    The running stage's part is separate, so that asking twice at one boundary changes nothing.
     """
 
     frame: int
@@ -48,15 +48,15 @@ class Memory(NamedTuple):
 
     frames_done: tuple[int, ...]  # frames that are in `pressure`
     pressure: tuple[float, ...]
-    """Observed over profiled execution time, interference taken out: mean of the last frames."""
+    """Observed over profiled execution time, without interference: mean of the last frames."""
     lately: tuple[float, ...]
-    """The most of that and of their quantile `LATELY`, as far as noise does not explain it."""
+    """Maximum of that and their quantile `LATELY`, where noise does not explain it."""
     newest: float  # the unexplained part for the frame that last passed a boundary
     past: tuple[Past, ...]  # interference of the frames in flight
 
 
 def find_surprise(table: TaskTable) -> list[float]:
-    """Factor from which on a slow frame is not noise, after 0 to K of its stages.
+    """Factor above which a slow frame is not noise, after 0 to K of its stages.
 
     The 0.99 quantile of profiled frames in the most accurate variant.
     """
@@ -65,11 +65,11 @@ def find_surprise(table: TaskTable) -> list[float]:
 
 
 class PressureGauge:
-    """Reads from the cohort how much slower than profiled each member runs.
+    """Estimates from the cohort how much slower than profiled each member runs.
 
-    It has no state of its own: what is learnt goes through `Memory`. `interference` is the
-    slow-down with 1, 2, ... stages side by side, one for each member; `inner` maps positions in
-    the cohort's clocks to those in the tables'.
+    It has no state of its own: what it learns is in `Memory`. `interference` is the slow-down with
+    1, 2, ... concurrent stages, one for each member; `inner` maps positions in the cohort's clocks
+    to those in the tables'.
     """
 
     def __init__(
@@ -82,12 +82,12 @@ class PressureGauge:
         self._inner = inner
         made = {id(table): find_surprise(table) for table in tables}
         self._surprise = [made[id(table)] for table in tables]
-        # A frame with everybody side by side, as slow as noise makes it.
+        # A frame with all members concurrent, as slow as noise makes it.
         self._worst = [surprise[-1] * interference[-1] for surprise in self._surprise]
         self._profile_ns = [table.median_ns[:, :, None] * table.slowdown for table in tables]
 
     def learn(self, cohort: Cohort) -> Memory:
-        """Follow how much slower frames were than expected."""
+        """Update the memory with how much slower frames were than expected."""
         memory = cohort.memory if isinstance(cohort.memory, Memory) else self.start
         done = tuple([member.frames_done for member in cohort.members])
         if done == memory.frames_done:
@@ -115,11 +115,11 @@ class PressureGauge:
         return member.pace / (memory.past[index].interference(member.stage) * surprise)
 
     def trust(self, index: int, member: Member, memory: Memory) -> float:
-        """Share of its time that a frame can count on.
+        """Fraction of its time that a frame can count on.
 
-        What slows one may slow all (a co-runner, heat), and slow-downs come and go: the largest
-        counts of what this task's frames took lately, on average and at their 0.98 quantile, what
-        this frame has shown so far, and what the last frame at a boundary has shown.
+        A cause of slow-down may affect all members (a co-runner, heat), and slow-downs come and
+        go: the largest of these counts: this task's last frames, on average and at their 0.98
+        quantile; this frame so far; and the last frame at a boundary.
         """
         pressure = memory.lately[index]
         if memory.newest > pressure:
@@ -136,7 +136,7 @@ class PressureGauge:
         return 1.0 / pressure
 
     def note(self, memory: Memory, cohort: Cohort, variant: int, mean: float) -> Memory:
-        """Remember how many run beside the stage that begins now.
+        """Record the interference of the stage that begins now.
 
         `mean` is the interference expected for the rest.
         """

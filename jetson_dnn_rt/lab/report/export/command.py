@@ -1,8 +1,8 @@
 """A trace as CSV, XLSX or Chrome/Perfetto JSON.
 
 A trace is the output folder of a command, its folder `trace`, or one of the files in it. The CSV
-has a row for each job, and beside it a file NAME-stages.csv with one for each stage; the workbook
-has both as sheets, and a summary. The JSON opens in https://ui.perfetto.dev (nothing is uploaded)
+has a row for each job, with a file NAME-stages.csv beside it for the stages; the workbook has both
+as sheets, and a summary. The JSON opens in https://ui.perfetto.dev (nothing is uploaded)
 and in chrome://tracing; with a name that ends in .json.gz it is compressed.
 """
 
@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,11 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     add = parser.add_argument
     add("traces", nargs="+", type=Path, metavar="TRACE", help="output folder, or a trace in it")
-    add(
-        "--format",
-        choices=(CSV, XLSX, PERFETTO),
-        help="by default what the name of the file says: .csv, .xlsx, .json, .json.gz",
-    )
+    text = "by default what the name of the file says: .csv, .xlsx, .json, .json.gz"
+    add("--format", choices=(CSV, XLSX, PERFETTO), help=text)
     add("--output", type=Path, required=True, metavar="FILE", help="of the export")
     add("--json", action="store_true", help="one JSON object as the last line")
 
@@ -48,6 +44,9 @@ def execute(args: argparse.Namespace) -> int:
     JetsonDnnRtError
         When a trace is damaged in the middle.
     """
+    from jetson_dnn_rt.lab.report.export import perfetto, tables
+
+    writers = {CSV: tables.write_csv, XLSX: tables.write_xlsx, PERFETTO: perfetto.write_perfetto}
     kind = args.format or _SUFFIXES.get(args.output.suffix)
     if kind is None:
         raise ConfigurationError(
@@ -59,7 +58,7 @@ def execute(args: argparse.Namespace) -> int:
             batch.num_rows for trace in traces.values() for batch in trace.batches(["release_ns"])
         )
         args.output.parent.mkdir(parents=True, exist_ok=True)
-        files = _choose_writer(kind)(traces, args.output)
+        files = writers[kind](traces, args.output)
     except OSError as error:
         reason = error.strerror or error
         raise ConfigurationError(f"cannot write {args.output}: {reason}") from error
@@ -73,7 +72,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def open_labelled(paths: list[Path]) -> dict[str, Trace]:
-    """Open traces; their labels are as short as they can be while they differ.
+    """Open traces; their labels are as short as possible while still different.
 
     Raises
     ------
@@ -92,10 +91,3 @@ def open_labelled(paths: list[Path]) -> dict[str, Trace]:
         except ValueError as error:
             raise ConfigurationError(str(error)) from error
     return traces
-
-
-def _choose_writer(kind: str) -> Callable[[Mapping[str, Trace], Path], list[Path]]:
-    from jetson_dnn_rt.lab.report.export import perfetto, tables
-
-    writers = {CSV: tables.write_csv, XLSX: tables.write_xlsx, PERFETTO: perfetto.write_perfetto}
-    return writers[kind]

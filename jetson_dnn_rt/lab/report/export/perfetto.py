@@ -17,6 +17,7 @@ import json
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +31,11 @@ JOBS, STAGES, EVENTS = 1, 2, 3
 _TRACKS = {STAGES: "stages", EVENTS: "deadlines and switches"}
 _JOB_ARGUMENTS = ("variant", "outcome", "reason", "admission", "camera", "warm_up")
 _FREQUENCY = re.compile(r"([\w-]+) (?:([\d.]+) MHz|off)")
+_INSTANT: dict[str, Any] = {"s": "t", "cat": "event"}
 _PROCESSES = 1000
 """Process numbers for each trace."""
 _REMEMBERED = 256
-"""Stages remembered on each worker's track: jobs are traced in the order of their ends, so one may
+"""Stages remembered on each worker's track: jobs are traced in the order of completion, so one may
 begin before others that are already placed."""
 
 
@@ -49,11 +51,9 @@ def write_perfetto(traces: Mapping[str, Trace], path: Path) -> list[Path]:
     """
     opener = gzip.open if path.suffix == ".gz" else open
     with opener(path, "wt", encoding="utf-8") as file:
-        file.write('{"displayTimeUnit":"ms","otherData":')
-        file.write(
-            json.dumps({name: json.loads(one.metadata.to_json()) for name, one in traces.items()})
-        )
-        file.write(',"traceEvents":[\n')
+        described = {name: json.loads(one.metadata.to_json()) for name, one in traces.items()}
+        file.write(f'{{"displayTimeUnit":"ms","otherData":{json.dumps(described)},')
+        file.write('"traceEvents":[\n')
         separator = ""
         for number, (label, trace) in enumerate(traces.items()):
             prefix = f"{label}: " if len(traces) > 1 else ""
@@ -97,68 +97,62 @@ class _Tracks:
         self._jobs += 1
         label = f"#{row['sequence']} {row['outcome']}"
         release_ns, completion_ns = row["release_ns"], row["completion_ns"]
-        span = {"cat": "job", "id": self._jobs, "pid": process, "tid": JOBS}
-        yield {
-            **span,
-            "name": label,
-            "ph": "b",
-            "ts": self._us(release_ns),
-            "args": {
-                **{name: row[name] for name in _JOB_ARGUMENTS},
-                "response_ms": (completion_ns - release_ns) / 1e6,
-                "lateness_ms": (completion_ns - row["absolute_deadline_ns"]) / 1e6,
-                "waiting_ms": row["waiting_ns"] / 1e6,
-                "lag_ms": row["lag_ns"] / 1e6,
-            },
+        arguments = {
+            **{name: row[name] for name in _JOB_ARGUMENTS},
+            "response_ms": (completion_ns - release_ns) / 1e6,
+            "lateness_ms": (completion_ns - row["absolute_deadline_ns"]) / 1e6,
+            "waiting_ms": row["waiting_ns"] / 1e6,
+            "lag_ms": row["lag_ns"] / 1e6,
         }
-        yield {**span, "name": label, "ph": "e", "ts": self._us(completion_ns)}
+        span: dict[str, Any] = {"cat": "job", "id": self._jobs, "track": JOBS}
+        yield self._event("b", process, release_ns, label, args=arguments, **span)
+        yield self._event("e", process, completion_ns, label, **span)
         deadline = f"deadline of #{row['sequence']}"
-        yield self._instant(process, row["absolute_deadline_ns"], deadline)
+        yield self._event("i", process, row["absolute_deadline_ns"], deadline, **_INSTANT)
         if row["outcome"] != "met":
             reason = f": {row['reason']}" if row["reason"] else ""
-            yield self._instant(process, completion_ns, f"MISSED {label}{reason}")
+            missed = f"MISSED {label}{reason}"
+            yield self._event("i", process, completion_ns, missed, **_INSTANT)
         if row["outcome"] in ("met", "late"):
-            response_ms = (completion_ns - release_ns) / 1e6
-            yield self._counter(process, completion_ns, "response_ms", response_ms)
+            value = {"value": arguments["response_ms"]}
+            yield self._event("C", process, completion_ns, "response_ms", args=value)
         for index, stage in enumerate(stages):
-            yield from self._stage(process, row, index, stage, last=index == len(stages) - 1)
+            yield from self._stage(process, row, index, stage)
 
     def _stage(
-        self,
-        process: int,
-        row: Mapping[str, Any],
-        index: int,
-        stage: Mapping[str, Any],
-        last: bool,
+        self, process: int, row: Mapping[str, Any], index: int, stage: Mapping[str, Any]
     ) -> Iterator[Event]:
         start_ns, end_ns, variant = stage["start_ns"], stage["end_ns"], stage["variant"]
-        before = self._variants.get(row["task"])
-        if before is not None and before != variant:
-            yield self._instant(process, start_ns, f"variant {before} -> {variant}")
+        before = self._variants.get(row["task"], variant)
+        if before != variant:
+            change = f"variant {before} -> {variant}"
+            yield self._event("i", process, start_ns, change, **_INSTANT)
         self._variants[row["task"]] = variant
-        ts = self._us(start_ns)
-        slice_ = {"ph": "X", "cat": "stage", "ts": ts, "dur": (end_ns - start_ns) / 1e3}
-        slice_["args"] = {"sequence": row["sequence"], "variant": variant}
+        arguments = {"sequence": row["sequence"], "variant": variant}
         if stage["clocks"]:
-            slice_["args"]["clocks"] = stage["clocks"]
-        yield {**slice_, "name": stage["name"], "pid": process, "tid": STAGES}
-        worker = {"pid": self._workers_process, "tid": self._place(start_ns, end_ns)}
-        yield {**slice_, **worker, "name": f"{row['task']} {stage['name']}"}
-        if not (index == 0 and last):
-            arrow = {**worker, "name": "job", "cat": "job", "id": self._jobs, "ts": ts}
+            arguments["clocks"] = stage["clocks"]
+        ran = {"cat": "stage", "dur": (end_ns - start_ns) / 1e3, "args": arguments}
+        yield self._event("X", process, start_ns, stage["name"], track=STAGES, **ran)
+        workers, track = self._workers_process, self._place(start_ns, end_ns)
+        name = f"{row['task']} {stage['name']}"
+        yield self._event("X", workers, start_ns, name, track=track, **ran)
+        last = index == len(row["stages"]) - 1
+        if index or not last:
             phase = "s" if index == 0 else "f" if last else "t"
-            yield {**arrow, "ph": phase, **({"bp": "e"} if phase == "f" else {})}
+            arrow = {"cat": "job", "id": self._jobs, **({"bp": "e"} if phase == "f" else {})}
+            yield self._event(phase, workers, start_ns, "job", track=track, **arrow)
 
     def clocks(self, rows: list[dict[str, Any]]) -> Iterator[Event]:
         """Yield changes of the clocks, as observed where stages began."""
+        process = self._clocks_process
         seen = sorted((stage["start_ns"], stage["clocks"]) for r in rows for stage in r["stages"])
         for start_ns, text in seen:
             if text and text != self._clocks and start_ns >= self._clocks_ns:
                 self._clocks, self._clocks_ns = text, start_ns
-                yield self._instant(self._clocks_process, start_ns, text)
+                yield self._event("i", process, start_ns, text, **_INSTANT)
                 for domain, megahertz in _FREQUENCY.findall(text):
-                    value = float(megahertz or 0.0)
-                    yield self._counter(self._clocks_process, start_ns, f"{domain} MHz", value)
+                    value = {"value": float(megahertz or 0.0)}
+                    yield self._event("C", process, start_ns, f"{domain} MHz", args=value)
 
     def names(self) -> Iterator[Event]:
         """Yield names of processes and tracks, in the order to show them."""
@@ -184,36 +178,36 @@ class _Tracks:
         self._workers[-1].take(start_ns, end_ns)
         return len(self._workers)
 
-    def _us(self, time_ns: int) -> float:
-        return (time_ns - self._origin_ns) / 1e3
-
-    def _instant(self, process: int, time_ns: int, name: str) -> Event:
-        place = {"pid": process, "tid": EVENTS, "ts": self._us(time_ns)}
-        return {"name": name, "ph": "i", "s": "t", "cat": "event", **place}
-
-    def _counter(self, process: int, time_ns: int, name: str, value: float) -> Event:
-        place = {"pid": process, "tid": EVENTS, "ts": self._us(time_ns)}
-        return {"name": name, "ph": "C", **place, "args": {"value": value}}
+    def _event(
+        self,
+        phase: str,
+        process: int,
+        time_ns: int,
+        name: str,
+        *,
+        track: int = EVENTS,
+        **more: Any,
+    ) -> Event:
+        us = (time_ns - self._origin_ns) / 1e3
+        return {"name": name, "ph": phase, "pid": process, "tid": track, "ts": us, **more}
 
 
 class _Worker:
     """A track on which no two slices overlap."""
 
     def __init__(self) -> None:
-        self._starts_ns: list[int] = []
-        self._ends_ns: list[int] = []
+        self._slices_ns: list[tuple[int, int]] = []
 
     def take(self, start_ns: int, end_ns: int) -> bool:
-        """Place a slice if its time is free; return whether it was."""
-        index = bisect_right(self._starts_ns, start_ns)
-        if index and self._ends_ns[index - 1] > start_ns:
+        """Place a slice if its time is free; return whether it was placed."""
+        slices_ns = self._slices_ns
+        index = bisect_right(slices_ns, start_ns, key=itemgetter(0))
+        if index and slices_ns[index - 1][1] > start_ns:
             return False
-        if index < len(self._starts_ns) and self._starts_ns[index] < end_ns:
+        if index < len(slices_ns) and slices_ns[index][0] < end_ns:
             return False
-        self._starts_ns.insert(index, start_ns)
-        self._ends_ns.insert(index, end_ns)
-        if len(self._starts_ns) > _REMEMBERED:
-            del self._starts_ns[0], self._ends_ns[0]
+        slices_ns.insert(index, (start_ns, end_ns))
+        del slices_ns[:-_REMEMBERED]
         return True
 
 

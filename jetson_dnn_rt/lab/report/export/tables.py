@@ -1,7 +1,7 @@
 """A trace as tables, CSV or Excel: a row for each job, and one for each stage that ran.
 
-Columns end in ``_ns`` where they hold a steady time as it was traced, and in ``_ms`` where they
-hold a difference of such times.
+Columns with a steady time as traced end in ``_ns``, those with a difference of such times in
+``_ms``.
 """
 
 from __future__ import annotations
@@ -65,13 +65,9 @@ def iterate_rows(trace: Trace, label: str) -> Iterator[tuple[list[Row], list[Row
 
 
 def _job_rows(batch: pa.RecordBatch, label: str) -> list[Row]:
-    release_ns, completion_ns, deadline_ns, waiting_ns, lag_ns = (
-        read_numbers(batch, name)
-        for name in (
-            *("release_ns", "completion_ns", "absolute_deadline_ns"),
-            *("waiting_ns", "lag_ns"),
-        )
-    )
+    names = ("release_ns", "completion_ns", "absolute_deadline_ns", "waiting_ns", "lag_ns")
+    numbers = [read_numbers(batch, name) for name in names]
+    release_ns, completion_ns, deadline_ns, waiting_ns, lag_ns = numbers
     derived_ns = (
         completion_ns - release_ns,
         sum_stages(*read_stages(batch)),
@@ -132,12 +128,12 @@ def write_csv(traces: Mapping[str, Trace], path: Path) -> list[Path]:
 
 
 def guard_cells(values: Iterable[Any]) -> list[Any]:
-    """Mark texts so that no spreadsheet takes them for a formula.
+    """Escape texts so that no spreadsheet reads them as a formula.
 
-    A spreadsheet takes a cell that begins with ``= + - @``, a tab or a line break for a formula,
-    even between quotes, and names in a trace are foreign. Such texts, and those that begin with
-    an apostrophe, get an apostrophe in front: readers remove one from every text that begins with
-    it. Numbers stay as they are.
+    A spreadsheet reads a cell that begins with ``= + - @``, a tab or a line break as a formula,
+    even between quotes, and names in a trace are not trusted. Such texts, and those that begin
+    with an apostrophe, get an apostrophe in front: readers remove one from every text that begins
+    with it. Numbers stay as they are.
     """
     return [
         f"{_MARK}{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
@@ -163,9 +159,9 @@ def require_xlsxwriter() -> Any:
 def write_xlsx(traces: Mapping[str, Trace], path: Path) -> list[Path]:
     """Write labelled traces as a workbook: a summary, the jobs, the stages.
 
-    Batch by batch: the workbook is made on disk. Excel counts in doubles of 15 digits, so steady
-    times are seconds since the first release of the trace, and stamps are texts. Rows beyond
-    `SHEET_ROWS` go on further sheets.
+    Written batch by batch; the workbook is built on disk. Excel has doubles of 15 digits, so
+    steady times are seconds since the first release of the trace, and stamps are texts. Rows
+    beyond `SHEET_ROWS` go on further sheets.
 
     Raises
     ------
@@ -177,7 +173,7 @@ def write_xlsx(traces: Mapping[str, Trace], path: Path) -> list[Path]:
     xlsxwriter = require_xlsxwriter()
     options = {
         "constant_memory": True,
-        # Names are foreign: nothing of them is a formula or a link.
+        # Names are not trusted: none is read as a formula or a link.
         "strings_to_formulas": False,
         "strings_to_urls": False,
         "nan_inf_to_errors": True,
@@ -206,20 +202,16 @@ def find_origin_ns(trace: Trace) -> int:
 
 
 class _Sheets:
-    """A table that continues on further sheets when one is full."""
+    """Table that continues on a new sheet when one is full."""
 
     def __init__(self, book: Any, name: str, columns: Sequence[str]) -> None:
         self._book, self._name = book, name
-        self._stamps = [place for place, column in enumerate(columns) if column == "stamp_ns"]
-        self._steady = [
-            place
-            for place, column in enumerate(columns)
-            if column.endswith("_ns") and place not in self._stamps
-        ]
-        self._header = [
-            column.replace("_ns", "_s") if place in self._steady else column
-            for place, column in enumerate(columns)
-        ]
+        times = {place: name for place, name in enumerate(columns) if name.endswith("_ns")}
+        self._stamps = [place for place, name in times.items() if name == "stamp_ns"]
+        self._steady = [place for place in times if place not in self._stamps]
+        self._header = list(columns)
+        for place in self._steady:
+            self._header[place] = columns[place].replace("_ns", "_s")
         self._count = 0
         self._bold = book.add_format({"bold": True, "bottom": 1})
         self._begin()
@@ -248,7 +240,7 @@ class _Sheets:
 
 
 def write_row(sheet: Any, row: int, values: Iterable[Any]) -> None:
-    """Write values by their types: a text stays a text whatever it looks like."""
+    """Write values by their types: a text stays a text, whatever its content."""
     for column, value in enumerate(values):
         if isinstance(value, str):
             sheet.write_string(row, column, value)

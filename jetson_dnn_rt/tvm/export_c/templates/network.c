@@ -1,17 +1,20 @@
-@note@#include "@name@.h"
+/* {{ name }}: the operators in order. Written by jetson-dnn-rt export-c: change the model, not this file. */
+#include "{{ name }}.h"
 
 #include <string.h>
 
-#include "@name@_kernels.h"
-@include@
+#include "{{ name }}_kernels.h"
+{{ '#include "' ~ name ~ '_weights.h"' if array }}
 
 #define WEIGHT(type, offset) ((const type *)(const void *)(net->weights + (offset)))
 #define VALUE(type, offset) ((type *)(void *)(net->arena + (offset)))
 
 static const char *const step_names[] = {
-@step_names@
+{% for kernel, places in steps %}
+    "{{ name }}_{{ kernel }}",
+{% endfor %}
 };
-@if blob@
+{% if not array %}
 
 /* CRC-32 (IEEE 802.3), four bits at a time. */
 static uint32_t sum_bytes(const unsigned char *bytes, size_t count)
@@ -30,25 +33,29 @@ static uint32_t sum_bytes(const unsigned char *bytes, size_t count)
     }
     return ~sum;
 }
-@end@
+{% endif %}
 
-int @name@_init(@name@_net *net, @arguments@void *arena, size_t arena_bytes)
+int {{ name }}_init({{ name }}_net *net, {{ "const void *weights, size_t weights_bytes, " if not array }}void *arena, size_t arena_bytes)
 {
-    if (net == NULL || arena == NULL@or_no_weights@) {
-        return @NAME@_ERROR_NULL;
+    if (net == NULL || arena == NULL{{ " || weights == NULL" if not array }}) {
+        return {{ NAME }}_ERROR_NULL;
     }
-    if (arena_bytes < @NAME@_ARENA_BYTES) {
-        return @NAME@_ERROR_SIZE;
+{% if program.plan.arena_bytes %}
+    if (arena_bytes < {{ NAME }}_ARENA_BYTES) {
+        return {{ NAME }}_ERROR_SIZE;
     }
-    if ((uintptr_t)arena % @NAME@_ALIGNMENT != 0) {
-        return @NAME@_ERROR_ALIGNMENT;
+{% else %}
+    (void)arena_bytes;
+{% endif %}
+    if ((uintptr_t)arena % {{ NAME }}_ALIGNMENT != 0) {
+        return {{ NAME }}_ERROR_ALIGNMENT;
     }
-@if blob@
-    if (weights_bytes != @NAME@_WEIGHTS_BYTES) {
-        return @NAME@_ERROR_SIZE;
+{% if not array %}
+    if (weights_bytes != {{ NAME }}_WEIGHTS_BYTES) {
+        return {{ NAME }}_ERROR_SIZE;
     }
-    if ((uintptr_t)weights % @NAME@_ALIGNMENT != 0) {
-        return @NAME@_ERROR_ALIGNMENT;
+    if ((uintptr_t)weights % {{ NAME }}_ALIGNMENT != 0) {
+        return {{ NAME }}_ERROR_ALIGNMENT;
     }
     {
         /* The bytes are little-endian, and kernels read them as they are. */
@@ -56,51 +63,68 @@ int @name@_init(@name@_net *net, @arguments@void *arena, size_t arena_bytes)
         unsigned char first;
         memcpy(&first, &one, 1);
         if (first != 1 || sum_bytes((const unsigned char *)weights, weights_bytes)
-                != @NAME@_WEIGHTS_CRC32) {
-            return @NAME@_ERROR_WEIGHTS;
+                != {{ NAME }}_WEIGHTS_CRC32) {
+            return {{ NAME }}_ERROR_WEIGHTS;
         }
     }
-@end@
-    net->weights = @weights@;
+{% endif %}
+    net->weights = {{ "NULL" if array else "(const unsigned char *)weights" }};
     net->arena = (unsigned char *)arena;
-    return @NAME@_OK;
+    return {{ NAME }}_OK;
 }
 
-static void run_step(const @name@_net *net, const @name@_io *io, unsigned step)
+static void run_step(const {{ name }}_net *net, const {{ name }}_io *io, unsigned step)
 {
-@unused@    switch (step) {
-@cases@
+    (void)net;
+    switch (step) {
+{% for kernel, places in steps %}
+    case {{ loop.index0 }}:
+        {{ name }}_{{ kernel }}(
+            {{ places|join(",\n            ") }});
+        break;
+{% endfor %}
     default:
         break;
     }
-@copies@}
-
-int @name@_step(const @name@_net *net, const @name@_io *io, unsigned step)
-{
-    if (net == NULL || io == NULL || net->arena == NULL) {
-        return @NAME@_ERROR_NULL;
+{% if copies %}
+    if (step == {{ NAME }}_STEPS - 1) {
+{% for copy in copies %}
+        {{ copy }}
+{% endfor %}
     }
-    if (@no_pointers@) {
-        return @NAME@_ERROR_NULL;
-    }
-    if (step >= @NAME@_STEPS) {
-        return @NAME@_ERROR_STEP;
-    }
-    run_step(net, io, step);
-    return @NAME@_OK;
+{% endif %}
 }
 
-int @name@_run(const @name@_net *net, const @name@_io *io)
+int {{ name }}_step(const {{ name }}_net *net, const {{ name }}_io *io, unsigned step)
 {
-    int state = @NAME@_OK;
+    if (net == NULL || io == NULL || net->arena == NULL) {
+        return {{ NAME }}_ERROR_NULL;
+    }
+{% for side, tensors in (("input", inputs), ("output", outputs)) %}
+{% for tensor in tensors %}
+    if (io->{{ side }}_{{ loop.index0 }} == NULL) {
+        return {{ NAME }}_ERROR_NULL;
+    }
+{% endfor %}
+{% endfor %}
+    if (step >= {{ NAME }}_STEPS) {
+        return {{ NAME }}_ERROR_STEP;
+    }
+    run_step(net, io, step);
+    return {{ NAME }}_OK;
+}
+
+int {{ name }}_run(const {{ name }}_net *net, const {{ name }}_io *io)
+{
+    int state = {{ NAME }}_OK;
     unsigned step;
-    for (step = 0; step < @NAME@_STEPS && state == @NAME@_OK; ++step) {
-        state = @name@_step(net, io, step);
+    for (step = 0; step < {{ NAME }}_STEPS && state == {{ NAME }}_OK; ++step) {
+        state = {{ name }}_step(net, io, step);
     }
     return state;
 }
 
-const char *@name@_step_name(unsigned step)
+const char *{{ name }}_step_name(unsigned step)
 {
-    return step < @NAME@_STEPS ? step_names[step] : NULL;
+    return step < {{ NAME }}_STEPS ? step_names[step] : NULL;
 }

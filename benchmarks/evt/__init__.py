@@ -1,1 +1,0 @@
-"""Bounds of the worst case against known laws."""

@@ -1,1 +1,0 @@
-"""The table and the figures of paper 000."""

@@ -1,1 +1,0 @@
-"""All policies on simulated boards."""

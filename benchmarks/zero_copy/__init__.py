@@ -1,1 +1,0 @@
-"""From message to first layer."""

@@ -1,0 +1,433 @@
+"""Builds and measures the variants of a task beforehand, and keeps both in the library."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from jetson_dnn_rt.backends.registry import BUILT_BEFOREHAND, TENSORRT
+from jetson_dnn_rt.clock import Clock
+from jetson_dnn_rt.config.task import AUTO, TaskConfig
+from jetson_dnn_rt.errors import (
+    BackendUnavailableError,
+    ConfigurationError,
+    JetsonDnnRtError,
+    ModelError,
+    SourceError,
+)
+from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.models.graph.batched_part import BatchedPart
+from jetson_dnn_rt.models.model import Model, Part
+from jetson_dnn_rt.plugins import collect
+from jetson_dnn_rt.results import Result
+from jetson_dnn_rt.runtime.task import Task, tuning_options
+from jetson_dnn_rt.variants.library.library import EntryKey, Library
+from jetson_dnn_rt.variants.measuring.agreement import Agreement, compare
+from jetson_dnn_rt.variants.measuring.machine import device_of
+from jetson_dnn_rt.variants.measuring.measurement import (
+    Measurement,
+    Trial,
+    approximates,
+    decide,
+    make_measurement,
+    reference_of,
+    try_variant,
+)
+from jetson_dnn_rt.variants.measuring.sample_frames import count_held_out, open_frames
+from jetson_dnn_rt.variants.measuring.store import (
+    hash_network,
+    load_graph,
+    measurement_key,
+    read_measurement,
+    store_measurement,
+)
+from jetson_dnn_rt.variants.network import Network, list_counts
+from jetson_dnn_rt.variants.progress import Progress, ignore_progress
+from jetson_dnn_rt.variants.running.batching import MAX_BATCH
+from jetson_dnn_rt.variants.running.engines import PreparedVariant, TuningOptions, open_prepared
+from jetson_dnn_rt.variants.running.pipeline import Pipeline
+from jetson_dnn_rt.variants.running.variant_set import choose_default
+from jetson_dnn_rt.variants.spec import DecompositionSpec, VariantSpec
+
+if TYPE_CHECKING:
+    from jetson_dnn_rt.variants.measuring.macs import Costs
+
+logger = logging.getLogger(__name__)
+
+STATES = ("built", "present", "tuned", "refused", "failed")
+BUILT, PRESENT, TUNED, REFUSED, FAILED = STATES
+"""``present``: it was in the library. ``tuned``: for another machine, where it must be compiled
+and measured. ``refused``: built, but rejected by its measurement."""
+
+
+@dataclass(frozen=True)
+class BuildSettings:
+    """How variants are built and measured.
+
+    Variants are compared on the last of the frames, which nothing is fitted to (`count_held_out`).
+    """
+
+    frames: str = "synthetic"  # their source, see `sample_frames`
+    frame_count: int = 256
+    runs: int = 100  # timed, of each variant
+    recover_steps: int = 0  # of recovery of decomposed networks; 0 = none
+    any_frames: bool = True  # accept measurements made on other frames
+    again: bool = False  # repeat measurements that exist
+
+
+@dataclass(frozen=True)
+class BuildReport:
+    """Outcome of building a variant."""
+
+    task: str
+    variant: str
+    state: str  # one of `STATES`
+    reason: str  # why it was refused or failed, else empty
+    fresh: bool  # whether it was built and measured now
+    measurement: Measurement | None  # None where it failed, or runs elsewhere
+    seconds: float
+
+
+@dataclass(frozen=True)
+class TaskPlan:
+    """A task whose variants are to be built, its default one where it names none.
+
+    `batch` is how many tasks may run it as one batch: back ends that build engines build them for
+    batches up to that size too. `tunes` as `TuningOptions` has it.
+    """
+
+    config: TaskConfig
+    model: Model
+    threads: int  # of one inference
+    batch: int = 1
+    tunes: bool = True
+
+    @cached_property
+    def variants(self) -> tuple[VariantSpec, ...]:
+        """Variants to be built."""
+        named = tuple(map(VariantSpec.parse, self.config.variants))
+        return named or (choose_default(self.model),)
+
+    @cached_property
+    def tuning(self) -> TuningOptions:
+        """Options for its variants with tuned kernels."""
+        return tuning_options(self.config, tunes=self.tunes)
+
+    @cached_property
+    def references(self) -> tuple[VariantSpec, ...]:
+        """Variants measured for comparison only: the full model on the same back ends.
+
+        The first one gives the results that all others should agree with.
+        """
+        wanted = [choose_default(self.model)]
+        wanted += [reference_of(spec) for spec in self.variants if approximates(spec)]
+        return tuple(spec for spec in dict.fromkeys(wanted) if spec not in self.variants)
+
+
+class TaskBuilder:
+    """Builds the variants of one task, one after the other.
+
+    The clock times the stages, and paces null models.
+    """
+
+    def __init__(
+        self, plan: TaskPlan, library: Library, settings: BuildSettings, clock: Clock
+    ) -> None:
+        self.plan, self.library, self.settings = plan, library, settings
+        self.name = plan.config.name
+        self._clock = clock
+        self._progress: Progress = ignore_progress
+        self._prepared: dict[VariantSpec, PreparedVariant] = {}
+        self._reports: dict[VariantSpec, BuildReport] = {}
+        self._results: dict[VariantSpec, tuple[Result, ...]] = {}
+        self._costs: dict[str, Costs | None] = {}
+        self._hashes: dict[str, str | None] = {}
+        self._compressed: set[str] = set()
+        self._warm: set[str] = set()
+
+    @property
+    def order(self) -> tuple[VariantSpec, ...]:
+        """All variants to be measured: the full networks first, as references of the others."""
+        specs = (*self.plan.references, *self.plan.variants)
+        default = choose_default(self.plan.model)
+        return tuple(sorted(specs, key=lambda spec: (spec != default, approximates(spec))))
+
+    def find(self, spec: VariantSpec) -> Measurement | None:
+        """Measurement of a variant in the library, if it is complete and as asked for.
+
+        Raises `BackendUnavailableError` or `ModelError` when the variant cannot run here.
+        """
+        key = self._key(spec)
+        if key is None or self.settings.again or self._lacks_steps(spec):
+            return None
+        found = read_measurement(self.library, key)
+        if found is None or not (self.settings.any_frames or found.frames == self.settings.frames):
+            return None
+        # Engines and kernels must be there too, for every cover that may be chosen.
+        prepared = self._open_prepared(spec)
+        return found if prepared is None or prepared.is_built(self._list_parts(spec)) else None
+
+    def list_missing(self) -> tuple[VariantSpec, ...]:
+        """Those of `order` that must be built, or cannot be."""
+        missing = []
+        for spec in self.order:
+            try:
+                if self.find(spec) is None:
+                    missing.append(spec)
+            except JetsonDnnRtError:
+                missing.append(spec)
+        return tuple(missing)
+
+    def build(self, spec: VariantSpec, progress: Progress = ignore_progress) -> BuildReport:
+        """Build and measure a variant that the library lacks; failures are in the report.
+
+        Build variants in the order of `order`.
+        """
+        begin_s = time.monotonic()
+        self._progress = progress
+        measurement, fresh, reason = None, False, ""
+        try:
+            measurement = self.find(spec)
+            if measurement is None:
+                fresh = True
+                self._compress(spec)
+                prepared = self._open_prepared(spec)
+                if prepared is not None:
+                    prepared.prepare(self._list_parts(spec), progress)
+                if prepared is None or prepared.runs_here:
+                    measurement = self._measure(spec)
+            reason = measurement.refused if measurement else ""
+            state = REFUSED if reason else BUILT if fresh else PRESENT
+            if measurement is None:
+                state = TUNED
+            elif not reason and spec.backend in TENSORRT and self.plan.batch > 1:
+                self._build_batches(spec)
+        except JetsonDnnRtError as error:
+            logger.error("%s: variant %s: %s", self.name, spec, error)
+            state, reason = FAILED, str(error)
+        seconds = time.monotonic() - begin_s
+        report = BuildReport(self.name, str(spec), state, reason, fresh, measurement, seconds)
+        self._reports[spec] = report
+        return report
+
+    def _list_parts(self, spec: VariantSpec) -> list[Part]:
+        """Parts of every cover that may be chosen, the whole network first."""
+        plan = self.plan
+        network = Network(plan.model, plan.config.stages or 1, self.library)
+        if not spec.is_full:
+            graph = load_graph(plan.model, spec.decomposition, self.library)
+            assert graph is not None  # it was made before
+            network.add_decomposed(spec.decomposition, graph)
+        counts = reversed(list_counts(network.stages))
+        pieces = (network.pieces(spec.decomposition, count) for count in counts)
+        return [piece.part for cover in pieces for piece in cover]
+
+    def _open_prepared(self, spec: VariantSpec) -> PreparedVariant | None:
+        """A variant whose engines take minutes, opened once for its budget; None for others."""
+        plan = self.plan
+        if spec.backend not in BUILT_BEFOREHAND:
+            return None
+        if spec not in self._prepared:
+            self._prepared[spec] = open_prepared(
+                plan.model, spec, threads=plan.threads, library=self.library, tuning=plan.tuning
+            )
+        return self._prepared[spec]
+
+    # -- decomposed networks -------------------------------------------------------------------
+
+    def _lacks_steps(self, spec: VariantSpec) -> bool:
+        """Whether a decomposed network in the library was trained less than is wanted now."""
+        wanted = self.settings.recover_steps
+        return not spec.is_full and wanted > 0 and self._stored_steps(spec) < wanted
+
+    def _stored_steps(self, spec: VariantSpec) -> int:
+        from jetson_dnn_rt.variants.decomposition import stored_steps
+
+        decomposition = DecompositionSpec.parse(spec.decomposition)
+        return stored_steps(self.plan.model, decomposition, self.library)
+
+    def _compress(self, spec: VariantSpec) -> None:
+        """Put a decomposed network into the library, unless it is there as wanted."""
+        if spec.is_full or spec.decomposition in self._compressed:
+            return
+        plan, settings = self.plan, self.settings
+        if self._stored_steps(spec) < settings.recover_steps:
+            compress = _find_maker(spec)
+            self._progress("reading frames", 0, 1)
+            compress(
+                plan.model,
+                DecompositionSpec.parse(spec.decomposition),
+                frames=list(open_frames(settings.frames, settings.frame_count)),
+                source=settings.frames,
+                recover_steps=settings.recover_steps,
+                library=self.library,
+                threads=plan.threads,
+                progress=self._progress,
+            )
+        self._hashes.pop(spec.decomposition, None)
+        self._compressed.add(spec.decomposition)
+
+    # -- measuring -----------------------------------------------------------------------------
+
+    def _measure(self, spec: VariantSpec) -> Measurement:
+        plan = self.plan
+        key = self._key(spec)
+        if key is None:
+            raise ModelError(f"{spec.decomposition} was made and is not in the library")
+        # The full network that a variant must beat, where it has been measured.
+        report = self._reports.get(reference_of(spec)) if approximates(spec) else None
+        reference = report.measurement if report is not None else None
+        trial = self._try(spec, reference_of(spec) if reference else None)
+        if not approximates(spec):
+            self._results[spec] = trial.results
+        costs = self._count(spec.decomposition)
+        measurement = make_measurement(
+            spec,
+            trial,
+            agreement=self._compare(trial.results),
+            frames=self.settings.frames,
+            frame_size=(self._frames[0].height, self._frames[0].width),
+            threads=plan.threads,
+            parameters=costs.parameters if costs else None,
+            macs=costs.macs if costs else None,
+        )
+        if reference is not None:
+            # Its memory is known; its time is taken from the same minute.
+            rival = replace(reference, total=trial.rival or reference.total)
+            measurement = measurement.refuse(decide(measurement, rival))
+        store_measurement(self.library, key, measurement, plan.model)
+        return measurement
+
+    def _build_batches(self, spec: VariantSpec) -> None:
+        """Put the engines of batches into the library; it is no failure if one cannot be built."""
+        plan, prepared = self.plan, self._open_prepared(spec)
+        assert prepared is not None
+        pipeline = self._open(spec)
+        try:
+            for size in range(2, min(MAX_BATCH, plan.batch) + 1):
+                self._progress(f"building for batches of {size}", size - 2, plan.batch - 1)
+                for segment in pipeline.segments:
+                    part = BatchedPart(segment.piece.part, size)
+                    prepared.make(part, build=True).close()
+        except (ModelError, BackendUnavailableError) as error:
+            logger.warning("%s: no batches in %s: %s", self.name, spec, error)
+        finally:
+            pipeline.close()
+
+    def _open(self, spec: VariantSpec) -> Pipeline:
+        """Make one variant, refused or not; raises `BackendUnavailableError` where it cannot."""
+        plan, name = self.plan, str(spec)
+        task = Task(
+            replace(plan.config, variants=(name,), variant="", finest_stages=False, memory=AUTO,
+                    memory_limit_mb=0.0),
+            threads=plan.threads, clock=self._clock, model=plan.model, frames=(),
+            library=self.library, build=True, keep_refused=True,
+        )  # fmt: skip
+        if name not in task.variants.pipelines:
+            task.close()
+            raise BackendUnavailableError(task.left_out[name])
+        return task.variants.pipelines[name]
+
+    def _try(self, spec: VariantSpec, reference: VariantSpec | None = None) -> Trial:
+        def build() -> Pipeline:
+            return self._open(spec)
+
+        if spec.backend not in self._warm:
+            # The first use of a back end grows the process for good; closing the first variant
+            # released 1 to 3 MB too much.
+            self._progress("warming up", 0, 1)
+            try_variant(build, self._frames[:1], runs=1, clock=self._clock)
+            self._warm.add(spec.backend)
+        self._progress("measuring", 0, 1)
+        rival = None
+        if reference is not None:
+            try:
+                rival = self._open(reference)
+            except JetsonDnnRtError as error:
+                logger.warning("%s: %s is not timed in turn: %s", spec, reference, error)
+        try:
+            return try_variant(
+                build,
+                self._frames,
+                runs=self.settings.runs,
+                clock=self._clock,
+                rival=rival,
+                device=device_of(spec.backend),
+            )
+        finally:
+            if rival is not None:
+                rival.close()
+
+    def _compare(self, results: Sequence[Result]) -> Agreement | None:
+        """Compare with the first variant of the full model that runs; None where none does."""
+        for full in self.order:
+            report = self._reports.get(full)
+            if approximates(full) or (report is not None and report.state == FAILED):
+                continue
+            if full not in self._results:
+                try:
+                    self._results[full] = self._try(full).results
+                except JetsonDnnRtError as error:
+                    logger.warning("%s: %s gives no results: %s", self.name, full, error)
+                    continue
+            return compare(self.plan.model.kind, self._results[full], results, str(full))
+        return None
+
+    def _count(self, decomposition: str) -> Costs | None:
+        """Multiply-accumulates and parameters; None for a network without a static graph."""
+        from jetson_dnn_rt.variants.measuring import macs
+
+        if decomposition not in self._costs:
+            try:
+                graph = load_graph(self.plan.model, decomposition, self.library)
+                shape = self.plan.model.input_shape
+                self._costs[decomposition] = macs.count(graph, shape) if graph else None
+            except (ModelError, BackendUnavailableError) as error:
+                logger.info("%s: cannot be counted: %s", self.name, error)
+                self._costs[decomposition] = None
+        return self._costs[decomposition]
+
+    def _key(self, spec: VariantSpec) -> EntryKey | None:
+        plan, decomposition = self.plan, spec.decomposition
+        if self._hashes.get(decomposition) is None:
+            self._hashes[decomposition] = hash_network(plan.model, decomposition, self.library)
+        graph_hash = self._hashes[decomposition]
+        if graph_hash is None:
+            return None
+        return measurement_key(
+            plan.model,
+            spec,
+            graph_hash,
+            threads=plan.threads,
+            stages=plan.config.stages,
+            amp_lists=plan.tuning.amp_lists,
+        )
+
+    @cached_property
+    def _frames(self) -> list[Frame]:
+        """Frames on which variants are run and compared: none of them was fitted to these."""
+        self._progress("reading frames", 0, 1)
+        frames = list(open_frames(self.settings.frames, self.settings.frame_count))
+        if not frames:
+            raise SourceError(f"there is no frame in {self.settings.frames}")
+        return frames[-count_held_out(len(frames)) :] if len(frames) > 1 else frames
+
+
+def _find_maker(spec: VariantSpec) -> Callable[..., object]:
+    """The function that makes a decomposed network and puts it into the library."""
+    method = DecompositionSpec.parse(spec.decomposition).method
+    makers = collect("MAKERS")
+    if method not in makers:
+        raise ConfigurationError(
+            f"variant {spec} is not in the library and {method} networks cannot be made here, as "
+            "jetson_dnn_rt.lab is not installed; fix: make it on a machine with the whole package "
+            "(jetson-dnn-rt compress, jetson-dnn-rt library export) and bring it here with "
+            "jetson-dnn-rt library import"
+        )
+    maker: Callable[..., object] = importlib.import_module(makers[method]).compress
+    return maker

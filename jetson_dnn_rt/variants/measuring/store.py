@@ -1,0 +1,124 @@
+"""Measurements in the library, found by what was measured."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from jetson_dnn_rt.backends.registry import PLUG_INS, load_backend, require_backend
+from jetson_dnn_rt.errors import BackendUnavailableError, ModelError
+from jetson_dnn_rt.models.model import Model
+from jetson_dnn_rt.variants.library.library import EntryKey, Library
+from jetson_dnn_rt.variants.measuring.machine import describe_device, device_of
+from jetson_dnn_rt.variants.measuring.measurement import Measurement
+from jetson_dnn_rt.variants.network import Network
+from jetson_dnn_rt.variants.spec import FULL, DecompositionSpec, VariantSpec
+
+if TYPE_CHECKING:
+    from torch import fx
+
+logger = logging.getLogger(__name__)
+
+
+def measurement_key(
+    model: Model,
+    spec: VariantSpec,
+    graph_hash: str,
+    *,
+    threads: int,
+    stages: int,
+    amp_lists: str = "",
+) -> EntryKey:
+    """Key of what was measured of a variant on this machine as it is.
+
+    `graph_hash` is that of its whole network (`hash_network`), `threads` and `stages` are as a
+    task has them (0 stages = automatic), `amp_lists` as `TuningOptions` has it. Raises
+    `BackendUnavailableError` when the back end is missing or lacks the precision.
+    """
+    version = require_backend(spec.backend, spec.precision).version
+    extra = ""
+    if spec.backend in PLUG_INS:
+        extra = load_backend(spec.backend).describe_options(spec.precision, amp_lists)
+    return EntryKey(
+        model.model_hash,
+        graph_hash,
+        spec.decomposition,
+        "measurement",
+        spec.backend,
+        version,
+        describe_device(device_of(spec.backend)),
+        spec.precision,
+        (model.input_shape,),
+        f"threads={threads} stages={stages or 'auto'}" + (f" {extra}" if extra else ""),
+    )
+
+
+def load_graph(model: Model, decomposition: str, library: Library | None) -> fx.GraphModule | None:
+    """A model's network, full or decomposed; None where the library does not have it.
+
+    Raises `ModelError` or `BackendUnavailableError` when the network has no static graph.
+    """
+    if decomposition == FULL:
+        return Network(model).graph()
+    if library is None:
+        return None
+    from jetson_dnn_rt.variants.decomposition import load_reduced
+
+    return load_reduced(model, DecompositionSpec.parse(decomposition), library)
+
+
+def hash_network(model: Model, decomposition: str, library: Library | None) -> str | None:
+    """SHA-256 of a model's network, full or decomposed; None where the library does not have it.
+
+    Raises `ModelError` when the network has no static graph to be decomposed.
+    """
+    if decomposition == FULL:
+        return model.graph_hash
+    graph = load_graph(model, decomposition, library)
+    if graph is None:
+        return None
+    network = Network(model)
+    network.add_decomposed(decomposition, graph)
+    (whole,) = network.pieces(decomposition, 1)
+    return whole.part.graph_hash
+
+
+def load_measurement(
+    library: Library,
+    model: Model,
+    spec: VariantSpec,
+    *,
+    threads: int,
+    stages: int,
+    amp_lists: str = "",
+) -> Measurement | None:
+    """Measurement of a variant on this machine; None without one, or if it cannot run here."""
+    try:
+        graph_hash = hash_network(model, spec.decomposition, library)
+        if graph_hash is None:
+            return None
+        key = measurement_key(
+            model, spec, graph_hash, threads=threads, stages=stages, amp_lists=amp_lists
+        )
+    except (BackendUnavailableError, ModelError):
+        return None
+    return read_measurement(library, key)
+
+
+def read_measurement(library: Library, key: EntryKey) -> Measurement | None:
+    """Read the measurement of a key; None for one that cannot be read, which is logged."""
+    entry = library.load(key)
+    if entry is None:
+        return None
+    try:
+        return Measurement.from_json(entry.facts)
+    except ValueError as error:
+        logger.warning("library entry %s: %s; it is measured again", entry.path, error)
+        return None
+
+
+def store_measurement(
+    library: Library, key: EntryKey, measurement: Measurement, model: Model
+) -> None:
+    """Store a measurement, replacing an older one."""
+    library.store(key, {}, measurement.to_json(), model=model.source)
