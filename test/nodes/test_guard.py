@@ -391,3 +391,26 @@ def test_a_thread_that_died_is_an_error_until_it_lives(ros):
     FAULTS.note_alive("a thread")
     diagnostics.clear()
     diagnostics_of(diagnostics, "guarded: process_status", OK)
+
+
+def test_a_destroyed_subscription_hears_nothing_more(ros):
+    """Messages of the same moment are queued already when the first destroys its subscriptions."""
+    heard = []
+
+    def destroy(message):
+        heard.append(message.data)
+        while subscriptions:
+            node.destroy_subscription(subscriptions.pop())
+
+    node = ros.make(GuardedNode)
+    subscriptions = [
+        ros.call(lambda: node.create_subscription(Float64, "numbers", destroy, 10))
+        for _ in range(2)
+    ]
+    publisher = ros.advertise(Float64, "numbers", 10)
+    ros.wait(lambda: publisher.get_subscription_count() == 2, "the subscriptions")
+    ros.call(lambda: [publisher.publish(Float64(data=float(n))) for n in range(5)])
+    ros.wait(lambda: not subscriptions, "the first message")
+    ros.wait(lambda: not publisher.get_subscription_count(), "the end of the subscriptions")
+    ros.call(lambda: None)
+    assert heard == [0.0]

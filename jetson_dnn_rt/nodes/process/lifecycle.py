@@ -48,7 +48,8 @@ class ManagedNode(LifecycleNode):
 
     def __init__(self, name: str, **options: Any) -> None:
         self._events = EventPoller(self)  # Node's constructor already creates publishers
-        self._live_timers: set[Any] = set()
+        self._live: set[Any] = set()
+        """Timers and subscriptions that are not destroyed."""
         super().__init__(name, **options)
         # Services of the life cycle, which rclpy makes without `create_service`.
         for service in self._services:
@@ -87,14 +88,24 @@ class ManagedNode(LifecycleNode):
     def create_subscription(
         self, msg_type: Any, topic: str, callback: Callable[..., Any], *args: Any, **options: Any
     ) -> Any:
-        """Create a subscription whose events are polled."""
-        callback = guard(callback, f"{self.get_name()}: subscription {topic}")
+        """Create a subscription whose events are polled.
+
+        Once destroyed, it ignores a message that was already queued.
+        """
+        guarded = guard(callback, f"{self.get_name()}: subscription {topic}")
+
+        def call_live(message: Any) -> None:
+            if subscription in self._live:
+                guarded(message)
+
         none = SubscriptionEventCallbacks(use_default_callbacks=False)
         options.setdefault("event_callbacks", none)
         create = super().create_subscription
-        return self._create_polled(
-            SubscriptionEventCallbacks, create, msg_type, topic, callback, *args, **options
+        subscription = self._create_polled(
+            SubscriptionEventCallbacks, create, msg_type, topic, call_live, *args, **options
         )
+        self._live.add(subscription)
+        return subscription
 
     def _create_polled(
         self, events: type[Any], create: Callable[..., Any], *args: Any, **options: Any
@@ -119,11 +130,11 @@ class ManagedNode(LifecycleNode):
         callback = guard(callback, f"{self.get_name()}: timer {name}")
 
         def call_live() -> None:
-            if timer in self._live_timers:
+            if timer in self._live:
                 callback()
 
         timer = super().create_timer(timer_period_sec, call_live, *args, **options)
-        self._live_timers.add(timer)
+        self._live.add(timer)
         return timer
 
     def create_service(
@@ -162,12 +173,12 @@ class ManagedNode(LifecycleNode):
 
     def destroy_timer(self, timer: Any) -> bool:
         """Destroy a timer."""
-        self._live_timers.discard(timer)
+        self._live.discard(timer)
         return super().destroy_timer(timer)
 
     def destroy_node(self) -> None:
         """Destroy the node and everything it made."""
-        self._live_timers.clear()
+        self._live.clear()
         super().destroy_node()
 
     def destroy_publisher(self, publisher: Any) -> bool:
@@ -177,6 +188,7 @@ class ManagedNode(LifecycleNode):
 
     def destroy_subscription(self, subscription: Any) -> bool:
         """Destroy a subscription."""
+        self._live.discard(subscription)
         self._events.forget(subscription)
         return super().destroy_subscription(subscription)
 
