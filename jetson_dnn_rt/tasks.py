@@ -6,7 +6,7 @@ All times are integers in nanoseconds on one steady clock (`jetson_dnn_rt.clock`
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from jetson_dnn_rt.frames import Frame
@@ -105,6 +105,43 @@ class JobRecord:
     admission: Admission
     stages: tuple[StageRecord, ...]  # the stages that ran
     copied_bytes: int = 0  # see `Work`
+
+    @classmethod
+    def alone(
+        cls,
+        task: str,
+        sequence: int,
+        variant: str,
+        times_ns: tuple[int, int, int],
+        stages: Iterable[StageRecord],
+        reason: str = "",
+        copied_bytes: int = 0,
+    ) -> JobRecord:
+        """Record a frame that ran outside an engine: no waiting, no admission test.
+
+        `times_ns` are begin, end and relative deadline; it counts as captured and released when
+        it began. With a `reason` it failed.
+        """
+        begin_ns, end_ns, deadline_ns = times_ns
+        lag_ns = begin_ns + deadline_ns - end_ns
+        outcome = Outcome.MET if lag_ns >= 0 else Outcome.LATE
+        return cls(
+            task,
+            sequence,
+            variant,
+            Outcome.FAILED if reason else outcome,
+            reason,
+            capture_ns=begin_ns,
+            release_ns=begin_ns,
+            start_ns=begin_ns,
+            completion_ns=end_ns,
+            absolute_deadline_ns=begin_ns + deadline_ns,
+            waiting_ns=0,
+            lag_ns=lag_ns,
+            admission=Admission.BUDGET,
+            stages=tuple(stages),
+            copied_bytes=copied_bytes,
+        )
 
     @property
     def execution_time_ns(self) -> int:

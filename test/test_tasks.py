@@ -15,6 +15,24 @@ def test_times_of_a_record():
 
 
 @pytest.mark.parametrize(
+    ("end_ns", "reason", "outcome", "lag_ns"),
+    [
+        (40, "", Outcome.MET, 0),
+        (35, "", Outcome.MET, 5),
+        (41, "", Outcome.LATE, -1),
+        (20, "stage: no", Outcome.FAILED, 20),
+    ],
+)
+def test_a_frame_that_ran_alone_is_judged_against_its_deadline(end_ns, reason, outcome, lag_ns):
+    stages = (StageRecord("first", "v", 10, end_ns),)
+    record = JobRecord.alone("a", 3, "v", (10, end_ns, 30), stages, reason)
+    assert (record.outcome, record.reason, record.lag_ns) == (outcome, reason, lag_ns)
+    assert (record.capture_ns, record.release_ns, record.start_ns) == (10, 10, 10)
+    assert record.absolute_deadline_ns == 40
+    assert record.overhead_ns == record.waiting_ns == 0
+
+
+@pytest.mark.parametrize(
     ("change", "name"),
     [
         ({"deadline_ns": 0}, "deadline_ns"),

@@ -36,7 +36,7 @@ from jetson_dnn_rt.platforms.detect import detect
 from jetson_dnn_rt.platforms.machine import describe_machine
 from jetson_dnn_rt.results import Result
 from jetson_dnn_rt.runtime.realtime import Realtime
-from jetson_dnn_rt.tasks import Admission, JobRecord, Outcome, StageRecord, Work
+from jetson_dnn_rt.tasks import JobRecord, StageRecord, Work
 from jetson_dnn_rt.traces.histogram import Histogram
 from jetson_dnn_rt.traces.metadata import find_configuration
 from jetson_dnn_rt.traces.schema import (
@@ -147,11 +147,11 @@ def run_frame(
     deadline by itself. There is no result if a stage failed; the record has the reason.
     """
     work = Work(frame)
-    starts_ns: list[int] = []
+    begin_ns = clock.now_ns()
     stages: list[StageRecord] = []
     reason = ""
     for stage in task.pipelines[variant].stages:
-        starts_ns.append(clock.now_ns())
+        start_ns = clock.now_ns() if stages else begin_ns
         try:
             stage.run(work)
         except Exception as error:
@@ -159,27 +159,10 @@ def run_frame(
         end_ns = clock.now_ns()
         if reason:
             break
-        stages.append(StageRecord(stage.name, variant, starts_ns[-1], end_ns))
-    begin_ns = starts_ns[0]
-    deadline_ns = begin_ns + task.spec.deadline_ns
-    outcome = Outcome.MET if end_ns <= deadline_ns else Outcome.LATE
-    record = JobRecord(
-        task=task.spec.name,
-        sequence=index,
-        variant=variant,
-        outcome=Outcome.FAILED if reason else outcome,
-        reason=reason,
-        capture_ns=begin_ns,
-        release_ns=begin_ns,
-        start_ns=begin_ns,
-        completion_ns=end_ns,
-        absolute_deadline_ns=deadline_ns,
-        waiting_ns=0,
-        lag_ns=deadline_ns - end_ns,
-        # No admission test: every frame runs.
-        admission=Admission.BUDGET,
-        stages=tuple(stages),
-        copied_bytes=work.copied_bytes,
+        stages.append(StageRecord(stage.name, variant, start_ns, end_ns))
+    times_ns = (begin_ns, end_ns, task.spec.deadline_ns)
+    record = JobRecord.alone(
+        task.spec.name, index, variant, times_ns, stages, reason, work.copied_bytes
     )
     return record, None if reason else work.result
 

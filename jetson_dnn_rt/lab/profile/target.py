@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
 from jetson_dnn_rt.lab.profile.profiling import ProfiledTask
-from jetson_dnn_rt.tasks import Admission, JobRecord, Outcome, StageRecord
+from jetson_dnn_rt.tasks import JobRecord, StageRecord
 from jetson_dnn_rt.traces.clock_log import ClockLog
 from jetson_dnn_rt.traces.room import TraceRoom
 from jetson_dnn_rt.variants.measuring.timing import TimedRun
@@ -41,24 +41,14 @@ class TracedRun:
 
     def record(self, number: int) -> JobRecord:
         """Job record of the frame: released when it began; deadlines are relative to that."""
-        begin_ns, end_ns = self.run.stamps_ns[0], self.run.stamps_ns[-1]
-        deadline_ns = begin_ns + self.task.deadline_ns
-        stages = zip(self.stages, pairwise(self.run.stamps_ns), strict=False)
-        return JobRecord(
-            task=self.task.name,
-            sequence=number,
-            variant=self.variant,
-            outcome=Outcome.MET if end_ns <= deadline_ns else Outcome.LATE,
-            reason="",
-            capture_ns=begin_ns,
-            release_ns=begin_ns,
-            start_ns=begin_ns,
-            completion_ns=end_ns,
-            absolute_deadline_ns=deadline_ns,
-            waiting_ns=0,
-            lag_ns=0,
-            admission=Admission.BUDGET,
-            stages=tuple(StageRecord(name, self.variant, *times) for name, times in stages),
+        stamps_ns, variant = self.run.stamps_ns, self.variant
+        stages = zip(self.stages, pairwise(stamps_ns), strict=False)
+        return JobRecord.alone(
+            self.task.name,
+            number,
+            variant,
+            (stamps_ns[0], stamps_ns[-1], self.task.deadline_ns),
+            (StageRecord(name, variant, *times) for name, times in stages),
         )
 
 

@@ -65,6 +65,9 @@ def test_a_folder_holds_tables_report_and_a_trace_for_each_condition(tmp_path, p
         assert (len(sample), len(sample.warm_up_ns)) == (60, 6)
         assert (np.diff(sample.release_ns) > 0).all()
         assert sample.deadline_ns == 1_000_000
+        records = [job.record for job in trace.jobs()]
+        # LAG of a frame that ran to its end; its response is its execution.
+        assert [r.lag_ns for r in records] == [1_000_000 - r.response_time_ns for r in records]
         times[folder] = sample.times_ns.tolist()
     # The trace is what the report is about.
     assert max(times[""]) / 1e6 == pytest.approx(variant["time_ms"]["max"])
