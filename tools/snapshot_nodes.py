@@ -95,7 +95,7 @@ COMPOSED: dict[str, dict[str, dict[str, Any]]] = {
 """Perception nodes, with their parameters and those of their children."""
 
 
-class _Graph:
+class Graph:
     """Context with a spinning thread and one node with its children."""
 
     def __init__(self, make: Callable[..., Any]) -> None:
@@ -132,7 +132,7 @@ class _Graph:
         gc.collect()
 
 
-def _open(name: str) -> contextlib.closing[_Graph]:
+def _open(name: str) -> contextlib.closing[Graph]:
     """Open a node of `CASES` or `COMPOSED`."""
 
     def make(context: Any) -> Any:
@@ -142,7 +142,7 @@ def _open(name: str) -> contextlib.closing[_Graph]:
         given = [Parameter(key, value=value) for key, value in values.items()]
         return kind(parameter_overrides=given, context=context)
 
-    return contextlib.closing(_Graph(make))
+    return contextlib.closing(Graph(make))
 
 
 # -- parameters ---------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ def collect_parameters() -> Lines:
     lines: Lines = {}
     for kind in (CameraNode, DetectorNode, SegmenterNode, CoordinatorNode, PerceptionNode):
         way = "composed" if kind is PerceptionNode else "alone"
-        with contextlib.closing(_Graph(kind)) as graph:
+        with contextlib.closing(Graph(kind)) as graph:
             for node in graph.nodes:
                 _describe(lines, f"{node.get_fully_qualified_name()} {way}", node)
     return lines
@@ -204,7 +204,7 @@ def collect_interfaces() -> Lines:
     return lines
 
 
-def _list(graph: _Graph) -> Lines:
+def _list(graph: Graph) -> Lines:
     """List what the nodes have created themselves; the graph learns of changes only later."""
     lines: Lines = {}
     for node in graph.nodes:
