@@ -89,7 +89,7 @@ class Process:
 
     executable: str
     node: str = ""
-    remappings: Sequence[tuple[str, str]] = ()
+    remappings: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ def read_graph(arguments: Mapping[str, str], shipped: Path, above: str = "") -> 
     given = _given(image_raw=arguments["input_image_topic"])
     if is_true(arguments["composed"]):
         overrides[PERCEPTION] |= _given(trace_dir=trace_dir)
-        composed = Process("perception", remappings=list(given.items()))
+        composed = Process("perception", remappings=tuple(given.items()))
         return Graph(file, tasks, own.cameras, overrides, [composed])
     processes = [Process("camera", name) for name in own.cameras]
     for name, task in tasks.items():
@@ -252,4 +252,4 @@ def _separate(name: str, tasks: Iterable[str], remappings: Mapping[str, str]) ->
     own = name == next(other for other in tasks if posixpath.dirname(other) == space)
     second = {} if own else {topic: f"{base}/{topic}" for topic in ("label_info", "debug_image")}
     executable = EXECUTABLES[defaults_of(name)["kind"]]
-    return Process(executable, name, list({**remappings, **second}.items()))
+    return Process(executable, name, tuple({**remappings, **second}.items()))
