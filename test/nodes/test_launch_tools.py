@@ -226,7 +226,7 @@ def test_each_task_has_a_process_and_its_camera_s_topic(tmp_path):
         Process(
             "segmenter",
             "front/segmenter",
-            [("label_info", "segmenter/label_info"), ("debug_image", "segmenter/debug_image")],
+            (("label_info", "segmenter/label_info"), ("debug_image", "segmenter/debug_image")),
         ),
         Process("detector", "detector", (("image_raw", "/robot/rear/image_raw"),)),
         Process("detector", "rear/detector"),
