@@ -87,6 +87,7 @@ setup(
         (f"share/{NAME}/launch", sorted(glob("launch/*.launch.py"))),
         (f"share/{NAME}/config", sorted(glob("config/*.*"))),
         (f"share/{NAME}/config/security", sorted(glob("config/security/*.xml"))),
+        (f"share/{NAME}/config", sorted([*glob("config/*.*"), *glob("examples/*.param.yaml")])),
         (f"share/{NAME}/config/scenarios", sorted(glob("config/scenarios/*.yaml"))),
         (f"share/{NAME}/config/scenarios/boards", sorted(glob("config/scenarios/boards/*.yaml"))),
         wrappers,

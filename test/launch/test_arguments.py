@@ -28,7 +28,7 @@ def build(folder, written, variants, /, **arguments):
         "params_file": str(file),
         "namespace": "robot",
         "engine_cache": str(folder / "library"),
-        "segmenter_model": "none",
+        "tasks": "detector",
         "build_only": "true",
         **arguments,
     }
