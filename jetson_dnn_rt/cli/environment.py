@@ -13,7 +13,7 @@ PROFILE = "config/fastdds_profile.xml"
 LOCALHOST_PROFILE = "config/fastdds_localhost_profile.xml"
 
 # Major version of rclpy to the distribution that has it.
-_DISTRIBUTIONS = {3: "humble", 4: "iron", 7: "jazzy", 9: "kilted"}
+_DISTRIBUTIONS = {3: "humble", 4: "iron", 7: "jazzy", 9: "kilted", 10: "lyrical"}
 # Fast DDS 2 reads another variable than Fast DDS 3, which warns of the older one.
 _WITH_FAST_DDS_2 = ("humble", "iron", "jazzy")
 

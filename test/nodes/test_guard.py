@@ -21,8 +21,9 @@ from std_srvs.srv import Empty, SetBool
 from task_bench import diagnostics_of, wait_for_value
 
 from jetson_dnn_rt.errors import ModelError
+from jetson_dnn_rt.nodes.process.distribution import SubscriptionEventCallbacks
 from jetson_dnn_rt.nodes.process.lifecycle import FAILURE, ManagedNode
-from jetson_dnn_rt.nodes.process.qos import SubscriptionEventCallbacks, make_events
+from jetson_dnn_rt.nodes.process.qos import make_events
 from jetson_dnn_rt.nodes.reports.diagnostics import OK, DiagnosticsPublisher, make_status
 from jetson_dnn_rt.safety.faults import FAULTS
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from array import array
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -209,7 +210,8 @@ class CameraNode(ManagedNode):
             _, data = cv2.imencode(".jpg", frame.image, quality)
             message = CompressedImage(format=f"{ENCODING}; jpeg compressed {ENCODING}")
             fill_header(message.header, frame)
-            message.data = data.tobytes()
+            # Humble checks `bytes` one by one.
+            message.data = array("B", data.tobytes())
             self._compressed.publish(message)
         if self._infos.get_subscription_count():
             fill_header(self._info.header, frame)

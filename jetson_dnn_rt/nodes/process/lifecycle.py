@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import Any
 
 from rcl_interfaces.msg import SetParametersResult
@@ -12,15 +13,16 @@ from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackRet
 from jetson_dnn_rt.config.declaration import Values
 from jetson_dnn_rt.config.process import CommonConfig
 from jetson_dnn_rt.errors import JetsonDnnRtError
-from jetson_dnn_rt.nodes.process.guard import guard, guard_client, guard_service
-from jetson_dnn_rt.nodes.process.parameters import ParameterSet, gate_of
-from jetson_dnn_rt.nodes.process.qos import (
-    EventPoller,
+from jetson_dnn_rt.nodes.process.distribution import (
     PublisherEventCallbacks,
     SubscriptionEventCallbacks,
     UnsupportedEventTypeError,
-    make_events,
+    find_state,
+    given_parameters,
 )
+from jetson_dnn_rt.nodes.process.guard import guard, guard_client, guard_service
+from jetson_dnn_rt.nodes.process.parameters import ParameterSet, gate_of
+from jetson_dnn_rt.nodes.process.qos import EventPoller, make_events
 from jetson_dnn_rt.safety.faults import FAULTS, describe_error, safe_text
 
 EVENT_PERIOD_S = 0.5
@@ -42,6 +44,9 @@ class ManagedNode(LifecycleNode):
     they raise leaves the node in the state it came from, with the reason in the log and in `fault`
     (rclpy itself would swallow the exception).
 
+    rclpy writes `qos_overrides` into the profile that it is given, so each publisher and
+    subscription gets a copy.
+
     Every callback is guarded (`nodes.process.guard`): of subscriptions, timers, services, QoS
     events, parameter checks and the futures of clients, including those of rclpy's own services.
     """
@@ -51,8 +56,9 @@ class ManagedNode(LifecycleNode):
         self._live: set[Any] = set()
         """Timers and subscriptions that are not destroyed."""
         super().__init__(name, **options)
+        self._find_state = find_state(self)
         # Services of the life cycle, which rclpy makes without `create_service`.
-        for service in self._services:
+        for service in self.services:
             if not hasattr(service.callback, "__wrapped__"):
                 service.callback = self._guard_service(
                     service.callback, service.srv_type, service.srv_name
@@ -70,7 +76,7 @@ class ManagedNode(LifecycleNode):
 
     # -- guarded callbacks and polled events ---------------------------------------------------
 
-    def create_publisher(self, msg_type: Any, topic: str, *args: Any, **options: Any) -> Any:
+    def create_publisher(self, msg_type: Any, topic: str, qos_profile: Any, **options: Any) -> Any:
         """Create a publisher that warns when a subscription does not match."""
         events = make_events(
             PublisherEventCallbacks,
@@ -82,11 +88,16 @@ class ManagedNode(LifecycleNode):
         options.setdefault("event_callbacks", events)
         create = super().create_publisher
         return self._create_polled(
-            PublisherEventCallbacks, create, msg_type, topic, *args, **options
+            PublisherEventCallbacks, create, msg_type, topic, copy(qos_profile), **options
         )
 
     def create_subscription(
-        self, msg_type: Any, topic: str, callback: Callable[..., Any], *args: Any, **options: Any
+        self,
+        msg_type: Any,
+        topic: str,
+        callback: Callable[..., Any],
+        qos_profile: Any,
+        **options: Any,
     ) -> Any:
         """Create a subscription whose events are polled.
 
@@ -101,8 +112,9 @@ class ManagedNode(LifecycleNode):
         none = SubscriptionEventCallbacks(use_default_callbacks=False)
         options.setdefault("event_callbacks", none)
         create = super().create_subscription
+        own = copy(qos_profile)
         subscription = self._create_polled(
-            SubscriptionEventCallbacks, create, msg_type, topic, call_live, *args, **options
+            SubscriptionEventCallbacks, create, msg_type, topic, call_live, own, **options
         )
         self._live.add(subscription)
         return subscription
@@ -223,7 +235,7 @@ class ManagedNode(LifecycleNode):
     @property
     def state_name(self) -> str:
         """``unconfigured``, ``inactive``, ``active`` or ``finalized``, or a transition's name."""
-        return str(self._state_machine.current_state[1])
+        return self._find_state()
 
     @property
     def is_unconfigured(self) -> bool:
@@ -275,7 +287,7 @@ class ManagedNode(LifecycleNode):
         if self._refuses("configure"):
             return FAILURE
         # rclpy silently drops values of the configuration that name no parameter.
-        for name in self._parameter_overrides:
+        for name in given_parameters(self):
             shared = name in SHARED_PARAMETERS or name.startswith("qos_overrides.")
             if not shared and not self.has_parameter(name):
                 self.get_logger().warning(f"there is no parameter {name}: its value is not used")

@@ -8,26 +8,13 @@ from rclpy.duration import Duration
 from rclpy.qos import (
     DurabilityPolicy,
     HistoryPolicy,
-    QoSPresetProfiles,
     QoSProfile,
     ReliabilityPolicy,
     qos_policy_name_from_kind,
 )
 from rclpy.qos_overriding_options import QoSOverridingOptions
 
-try:
-    from rclpy.event_handler import (
-        PublisherEventCallbacks,
-        SubscriptionEventCallbacks,
-        UnsupportedEventTypeError,
-    )
-except ImportError:  # Humble
-    from rclpy.qos_event import (
-        PublisherEventCallbacks,
-        SubscriptionEventCallbacks,
-        UnsupportedEventTypeError,
-    )
-
+from jetson_dnn_rt.nodes.process.distribution import can_poll, take_event
 from jetson_dnn_rt.safety.faults import FAULTS
 
 if TYPE_CHECKING:
@@ -35,22 +22,17 @@ if TYPE_CHECKING:
 
     from rclpy.node import Node
 
-__all__ = [
-    "LATCHED",
-    "OVERRIDABLE",
-    "RELIABLE",
-    "EventPoller",
-    "PublisherEventCallbacks",
-    "SubscriptionEventCallbacks",
-    "UnsupportedEventTypeError",
-    "make_events",
-    "make_qos",
-]
-
 LATCHED = QoSProfile(
     depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL, reliability=ReliabilityPolicy.RELIABLE
 )
 RELIABLE = QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE)
+
+_POLICIES = {
+    "SENSOR_DATA": (ReliabilityPolicy.BEST_EFFORT, DurabilityPolicy.VOLATILE),
+    "DEFAULT": (ReliabilityPolicy.RELIABLE, DurabilityPolicy.VOLATILE),
+    "SYSTEM_DEFAULT": (ReliabilityPolicy.SYSTEM_DEFAULT, DurabilityPolicy.SYSTEM_DEFAULT),
+}
+"""Of ROS's own profiles of these names; Humble's enum of profiles lacks DEFAULT."""
 
 OVERRIDABLE = QoSOverridingOptions.with_default_policies
 """Makes options that let ``qos_overrides.<topic>`` change history, depth and reliability."""
@@ -61,12 +43,12 @@ def make_qos(name: str, depth: int, deadline_ms: float = 0.0) -> QoSProfile:
 
     `deadline_ms` is the longest time between two messages before an event is raised; 0 = none.
     """
-    preset = QoSPresetProfiles.get_from_short_key(name.lower())
+    reliability, durability = _POLICIES[name]
     qos = QoSProfile(
         history=HistoryPolicy.KEEP_LAST,
         depth=depth,
-        reliability=preset.reliability,
-        durability=preset.durability,
+        reliability=reliability,
+        durability=durability,
     )
     if deadline_ms:
         qos.deadline = Duration(nanoseconds=int(deadline_ms * 1e6))
@@ -88,9 +70,10 @@ class EventPoller:
 
     def watch(self, entity: Any) -> Any:
         """Take over the events of a publisher or subscription from its node; returns it."""
-        for handler in entity.event_handlers:
+        handlers = [handler for handler in entity.event_handlers if can_poll(handler)]
+        for handler in handlers:
             self._node.remove_waitable(handler)
-        self._handlers[id(entity)] = list(entity.event_handlers)
+        self._handlers[id(entity)] = handlers
         return entity
 
     def forget(self, entity: Any) -> None:
@@ -102,8 +85,7 @@ class EventPoller:
         """Call the callbacks of what has happened since the last poll."""
         for handler in [h for handlers in self._handlers.values() for h in handlers]:
             try:
-                handler._ready_to_take_data = True  # as an executor's wait would have done
-                info = handler.take_data()
+                info = take_event(handler)
                 if info is not None and info.total_count_change > 0:
                     handler.callback(info)
             except Exception as error:  # go on with the other handlers

@@ -32,7 +32,6 @@ from jetson_dnn_rt.safety.faults import FAULTS, describe_error, safe_text, start
 
 if TYPE_CHECKING:
     from rclpy.context import Context
-    from rclpy.executors import Executor
     from rclpy.node import Node
 
     from jetson_dnn_rt.nodes.process.lifecycle import ManagedNode
@@ -129,20 +128,6 @@ def use_ros_logging() -> None:
         logger.propagate = False
 
 
-def make_executor(context: Context) -> Executor:
-    """Make the fastest single-threaded executor of this ROS distribution.
-
-    A MultiThreadedExecutor loses images and has tails of 40 to 200 ms; images need one thread.
-    """
-    try:
-        from rclpy.experimental import EventsExecutor
-    except ImportError:  # Humble and Jazzy
-        from rclpy.executors import SingleThreadedExecutor
-
-        return SingleThreadedExecutor(context=context)
-    return EventsExecutor(context=context)
-
-
 class Spinner:
     """Spins an executor on its own thread until stopped.
 
@@ -153,6 +138,8 @@ class Spinner:
         self, context: Context, on_end: Callable[[BaseException | None], None] = lambda error: None
     ) -> None:
         self._on_end, self.context = on_end, context
+        from jetson_dnn_rt.nodes.process.distribution import make_executor
+
         self.executor = make_executor(context)
         self.ended = threading.Event()
         self.error: BaseException | None = None

@@ -11,12 +11,8 @@ from typing import TYPE_CHECKING, Protocol
 from jetson_dnn_rt.cameras.encoded_pictures import BadImageError
 from jetson_dnn_rt.cameras.image_messages import decode_image, stamp_to_ns, view_image
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.nodes.process.qos import (
-    OVERRIDABLE,
-    SubscriptionEventCallbacks,
-    make_events,
-    make_qos,
-)
+from jetson_dnn_rt.nodes.process.distribution import SubscriptionEventCallbacks
+from jetson_dnn_rt.nodes.process.qos import OVERRIDABLE, make_events, make_qos
 from jetson_dnn_rt.nodes.tasks.conversion import unusable_frame
 from jetson_dnn_rt.nodes.tasks.stamps import StampClock
 from jetson_dnn_rt.safety.faults import FAULTS

@@ -1,0 +1,86 @@
+"""Names of rclpy that differ between ROS 2 distributions, or that are private to it.
+
+Every use is in this module, with another way for an rclpy without the name; `test/ros_api` holds
+what the distributions have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any
+
+from lifecycle_msgs.srv import GetState
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.parameter import Parameter
+
+try:
+    from rclpy.event_handler import (
+        PublisherEventCallbacks,
+        SubscriptionEventCallbacks,
+        UnsupportedEventTypeError,
+    )
+except ImportError:  # Humble
+    from rclpy.qos_event import (
+        PublisherEventCallbacks,
+        SubscriptionEventCallbacks,
+        UnsupportedEventTypeError,
+    )
+
+try:
+    from rclpy.experimental import EventsExecutor
+except ImportError:  # Humble, and Jazzy before rclpy 7.1.4
+    EventsExecutor = None
+
+if TYPE_CHECKING:
+    from rclpy.context import Context
+    from rclpy.executors import Executor
+    from rclpy.node import Node
+
+__all__ = [
+    "PublisherEventCallbacks",
+    "SubscriptionEventCallbacks",
+    "UnsupportedEventTypeError",
+    "can_poll",
+    "find_state",
+    "given_parameters",
+    "make_executor",
+    "take_event",
+]
+
+
+def make_executor(context: Context) -> Executor:
+    """Make the fastest single-threaded executor of this ROS distribution.
+
+    A MultiThreadedExecutor loses images and has tails of 40 to 200 ms; images need one thread.
+    """
+    return (EventsExecutor or SingleThreadedExecutor)(context=context)
+
+
+def given_parameters(node: Node) -> Collection[str]:
+    """Names of the parameters that the configuration sets for a node, declared or not."""
+    try:
+        return node._parameter_overrides.keys()
+    except AttributeError:  # without those of the constructor's `parameter_overrides`
+        with node.handle:
+            return node.handle.get_parameters(Parameter).keys()
+
+
+def find_state(node: Node) -> Callable[[], str]:
+    """Find how to read the lifecycle state of a node: by the service that tells it to others.
+
+    rclpy keeps the state itself in a private attribute.
+    """
+    (service,) = (one for one in node.services if one.srv_type is GetState)
+    answer = service.callback
+    return lambda: str(answer(GetState.Request(), GetState.Response()).current_state.label)
+
+
+def can_poll(handler: Any) -> bool:
+    """Whether `take_event` works on a QoS event handler; otherwise an executor has to wait."""
+    return hasattr(handler, "_ready_to_take_data")
+
+
+def take_event(handler: Any) -> Any:
+    """Take what has happened since the last time from a QoS event handler; None if nothing."""
+    handler._ready_to_take_data = True  # as an executor's wait would have done
+    return handler.take_data()
