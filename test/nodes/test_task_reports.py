@@ -20,6 +20,7 @@ from vision_msgs.msg import LabelInfo
 
 from jetson_dnn_rt.coordinator.tables.files import TableFile, save_tables
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
+from jetson_dnn_rt.nodes.tasks.task_node import DetectorNode
 from jetson_dnn_rt.platforms.clocks import ClockSpace
 
 LATCHED = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
@@ -258,3 +259,74 @@ def test_a_misspelt_parameter_of_a_file_is_said(ros):
     log = Log(bench.node)
     assert ros.call(bench.node.autostart)
     assert log.count("there is no parameter deadlin_ms: its value is not used") == 1
+
+
+def values_of(message):
+    (status,) = message.status
+    return {item.key: item.value for item in status.values}
+
+
+def listen_to_timing(ros, bench):
+    inbox = ros.listen(DiagnosticArray, "detector/debug/timing")
+    ros.wait(lambda: bench.node._frame_timing.wanted, "the subscription to debug/timing")
+    return inbox
+
+
+def test_every_frame_that_ends_has_a_timing_message(ros):
+    bench = Bench(ros, stages=2)
+    bench.start()
+    inbox = listen_to_timing(ros, bench)
+    image = make_image(ros)
+    bench.send(image, 1)
+    bench.send(make_image(ros, step=1), 2)  # not an image: it is counted as failed
+    met, failed = inbox.wait_count(2)
+    assert met.header == image.header
+    assert [m.status[0].name for m in (met, failed)] == ["/detector"] * 2
+    assert [(m.status[0].level, m.status[0].message) for m in (met, failed)] == [
+        (b"\x00", "met"),
+        (b"\x02", "failed"),
+    ]
+    record = bench.seen.items[0][0]
+    found = values_of(met)
+    assert found["task"] == "detector"
+    assert found["variant"] == "full@null"
+    assert found["release_ns"] == str(record.release_ns)
+    assert found["response_ms"] == f"{record.response_time_ns / 1e6:.3f}"
+    assert found["lateness_ms"] == f"{record.lateness_ns / 1e6:.3f}"
+    assert found["deadline_ms"] == "500.000"
+    assert found["deadline_misses"] == "0"
+    stages = [key for key in found if key.startswith("stage.")]
+    assert stages == [f"stage.{stage.name}_ms" for stage in record.stages]
+    assert sum(float(found[key]) for key in stages) == pytest.approx(
+        float(found["processing_time_ms"]), abs=0.01
+    )
+    # One frame proves no bound, and there is no frame before it.
+    assert not {"pwcet_ms", "cyclic_time_ms", "reason"} & set(found)
+    found = values_of(failed)
+    assert found["reason"]
+    assert found["deadline_misses"] == "1"
+    assert found["deadline_miss_ratio"] == "0.500"
+    assert not {"processing_time_ms", "lateness_ms", "wcet_ms"} & set(found)
+
+
+def test_timing_messages_have_budgets_and_percentiles_of_the_last_second(ros):
+    bench = Bench(ros)
+    bench.start()
+    inbox = listen_to_timing(ros, bench)
+    bench.send(make_image(ros), 1)
+    ros.wait(lambda: bench.node._frame_timing._figures, "the figures")
+    whole = bench.node.timing.snapshot().whole
+    bench.send(make_image(ros), 2)
+    found = values_of(inbox.wait_count(2)[1])
+    assert {name: found[name] for name in ("p50_ms", "p99_ms", "hwm_ms")} == {
+        name: f"{getattr(whole, name):.3f}" for name in ("p50_ms", "p99_ms", "hwm_ms")
+    }
+    assert float(found["budget_ms"]) >= 1.0
+
+
+def test_the_timing_of_a_task_with_another_name_than_its_node_says_both(ros):
+    bench = Bench(ros, node_class=lambda **options: DetectorNode(task="front", **options))
+    bench.start()
+    inbox = listen_to_timing(ros, bench)
+    bench.send(make_image(ros), 1)
+    assert inbox.wait_count(1)[0].status[0].name == "/detector: front"
