@@ -16,6 +16,7 @@ from sensor_msgs.msg import Image
 from statistics_msgs.msg import MetricsMessage
 from std_msgs.msg import Float64
 from task_bench import Bench, Log, diagnostics_of, make_image
+from timing_keys import read_documented_keys
 from vision_msgs.msg import LabelInfo
 
 from jetson_dnn_rt.coordinator.tables.files import TableFile, save_tables
@@ -43,7 +44,7 @@ def test_timing_is_published_for_whoever_listens(ros):
     topics = {n: ros.listen(Float64, f"detector/debug/{n}") for n in (*names, *counters)}
     bench.start()
     for name in topics:
-        ros.wait(lambda n=name: n in bench.node._reports.topics.wanted(), name)
+        ros.wait(lambda n=name: n in bench.node._reports.topics.wanted, name)
     bench.send(make_image(ros), 1)
     values = {name: inbox.wait_count(1)[0].data for name, inbox in topics.items()}
     assert 1.0 <= values["processing_time_ms"] == values["wcet_ms"]
@@ -66,7 +67,7 @@ def test_figures_are_published_by_task_and_by_variant(ros):
     own = {n: ros.listen(Float64, f"{path}/{n}") for n in names[3:]}
     deadline = ros.listen(Float64, "detector/debug/deadline_ms")
     bench.start()
-    ros.wait(lambda: "deadline_ms" in bench.node._reports.topics.wanted(), "deadline_ms")
+    ros.wait(lambda: "deadline_ms" in bench.node._reports.topics.wanted, "deadline_ms")
     for number in range(1, 4):
         bench.send(make_image(ros), number)
     assert deadline.wait_count(3)[0].data == 500.0
@@ -182,7 +183,7 @@ def test_frames_of_cameras_without_a_converter(ros, encoding, pixel, rows):
     pictures = ros.listen(Image, "debug_image")
     copied = ros.listen(Float64, "detector/debug/copied_bytes")
     ros.wait(lambda: bench.node._debug_image.wanted)
-    ros.wait(lambda: "copied_bytes" in bench.node._reports.topics.wanted())
+    ros.wait(lambda: "copied_bytes" in bench.node._reports.topics.wanted)
     step = 64 * pixel + 32
     data = array.array("B", bytes([128]) * (step * rows))
     bench.send(make_image(ros, encoding=encoding, step=step, data=data), 1)
@@ -307,6 +308,35 @@ def test_every_frame_that_ends_has_a_timing_message(ros):
     assert found["deadline_misses"] == "1"
     assert found["deadline_miss_ratio"] == "0.500"
     assert not {"processing_time_ms", "lateness_ms", "wcet_ms"} & set(found)
+    documented = {"stage" if key.startswith("stage.") else key for key in read_documented_keys()}
+    assert {key.partition(".")[0] for m in (met, failed) for key in values_of(m)} <= documented
+
+
+def test_topics_of_numbers_are_made_when_somebody_subscribes(ros):
+    bench = Bench(ros, debug_topics=["lateness_ms"])
+    bench.start()
+    node = bench.node
+
+    def find_own():
+        found = node.get_publisher_names_and_types_by_node("detector", "/")
+        return {topic for topic, kinds in found if kinds == ["std_msgs/msg/Float64"]}
+
+    assert find_own() == {"/detector/debug/lateness_ms"}
+    inbox = ros.listen(Float64, "detector/debug/lag_ms")
+    ros.wait(lambda: "lag_ms" in node._reports.topics.wanted, "lag_ms")
+    assert find_own() == {f"/detector/debug/{name}" for name in ("lateness_ms", "lag_ms")}
+    bench.send(make_image(ros), 1)
+    inbox.wait_count(1)
+    assert ros.call(node.trigger_deactivate) == ros.call(node.trigger_cleanup)
+    assert find_own() == set()
+
+
+def test_a_debug_topic_that_is_not_there_is_refused(ros):
+    bench = Bench(ros, debug_topics=["latenes_ms"])
+    assert not ros.call(bench.node.autostart)
+    assert bench.node.fault.startswith(
+        "debug_topics: 'latenes_ms' is not one of processing_time_ms"
+    )
 
 
 def test_timing_messages_have_budgets_and_percentiles_of_the_last_second(ros):
