@@ -42,7 +42,7 @@ class Task:
         self.ros.wait(
             lambda: (
                 self.bench.node.count_subscribers("detector/debug/lag_ms") == 1
-                and "lag_ms" in self.bench.node._reports.topics.wanted()
+                and "lag_ms" in self.bench.node._reports.topics.wanted
             )
         )
 

@@ -16,10 +16,12 @@ from sensor_msgs.msg import Image
 from statistics_msgs.msg import MetricsMessage
 from std_msgs.msg import Float64
 from task_bench import Bench, Log, diagnostics_of, make_image
+from timing_keys import read_documented_keys
 from vision_msgs.msg import LabelInfo
 
 from jetson_dnn_rt.coordinator.tables.files import TableFile, save_tables
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
+from jetson_dnn_rt.nodes.tasks.task_node import DetectorNode
 from jetson_dnn_rt.platforms.clocks import ClockSpace
 
 LATCHED = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
@@ -42,7 +44,7 @@ def test_timing_is_published_for_whoever_listens(ros):
     topics = {n: ros.listen(Float64, f"detector/debug/{n}") for n in (*names, *counters)}
     bench.start()
     for name in topics:
-        ros.wait(lambda n=name: n in bench.node._reports.topics.wanted(), name)
+        ros.wait(lambda n=name: n in bench.node._reports.topics.wanted, name)
     bench.send(make_image(ros), 1)
     values = {name: inbox.wait_count(1)[0].data for name, inbox in topics.items()}
     assert 1.0 <= values["processing_time_ms"] == values["wcet_ms"]
@@ -65,7 +67,7 @@ def test_figures_are_published_by_task_and_by_variant(ros):
     own = {n: ros.listen(Float64, f"{path}/{n}") for n in names[3:]}
     deadline = ros.listen(Float64, "detector/debug/deadline_ms")
     bench.start()
-    ros.wait(lambda: "deadline_ms" in bench.node._reports.topics.wanted(), "deadline_ms")
+    ros.wait(lambda: "deadline_ms" in bench.node._reports.topics.wanted, "deadline_ms")
     for number in range(1, 4):
         bench.send(make_image(ros), number)
     assert deadline.wait_count(3)[0].data == 500.0
@@ -181,7 +183,7 @@ def test_frames_of_cameras_without_a_converter(ros, encoding, pixel, rows):
     pictures = ros.listen(Image, "debug_image")
     copied = ros.listen(Float64, "detector/debug/copied_bytes")
     ros.wait(lambda: bench.node._debug_image.wanted)
-    ros.wait(lambda: "copied_bytes" in bench.node._reports.topics.wanted())
+    ros.wait(lambda: "copied_bytes" in bench.node._reports.topics.wanted)
     step = 64 * pixel + 32
     data = array.array("B", bytes([128]) * (step * rows))
     bench.send(make_image(ros, encoding=encoding, step=step, data=data), 1)
@@ -258,3 +260,103 @@ def test_a_misspelt_parameter_of_a_file_is_said(ros):
     log = Log(bench.node)
     assert ros.call(bench.node.autostart)
     assert log.count("there is no parameter deadlin_ms: its value is not used") == 1
+
+
+def values_of(message):
+    (status,) = message.status
+    return {item.key: item.value for item in status.values}
+
+
+def listen_to_timing(ros, bench):
+    inbox = ros.listen(DiagnosticArray, "detector/debug/timing")
+    ros.wait(lambda: bench.node._frame_timing.wanted, "the subscription to debug/timing")
+    return inbox
+
+
+def test_every_frame_that_ends_has_a_timing_message(ros):
+    bench = Bench(ros, stages=2)
+    bench.start()
+    inbox = listen_to_timing(ros, bench)
+    image = make_image(ros)
+    bench.send(image, 1)
+    bench.send(make_image(ros, step=1), 2)  # not an image: it is counted as failed
+    met, failed = inbox.wait_count(2)
+    assert met.header == image.header
+    assert [m.status[0].name for m in (met, failed)] == ["/detector"] * 2
+    assert [(m.status[0].level, m.status[0].message) for m in (met, failed)] == [
+        (b"\x00", "met"),
+        (b"\x02", "failed"),
+    ]
+    record = bench.seen.items[0][0]
+    found = values_of(met)
+    assert found["task"] == "detector"
+    assert found["variant"] == "full@null"
+    assert found["release_ns"] == str(record.release_ns)
+    assert found["response_ms"] == f"{record.response_time_ns / 1e6:.3f}"
+    assert found["lateness_ms"] == f"{record.lateness_ns / 1e6:.3f}"
+    assert found["deadline_ms"] == "500.000"
+    assert found["deadline_misses"] == "0"
+    stages = [key for key in found if key.startswith("stage.")]
+    assert stages == [f"stage.{stage.name}_ms" for stage in record.stages]
+    assert sum(float(found[key]) for key in stages) == pytest.approx(
+        float(found["processing_time_ms"]), abs=0.01
+    )
+    # One frame proves no bound, and there is no frame before it.
+    assert not {"pwcet_ms", "cyclic_time_ms", "reason"} & set(found)
+    found = values_of(failed)
+    assert found["reason"]
+    assert found["deadline_misses"] == "1"
+    assert found["deadline_miss_ratio"] == "0.500"
+    assert not {"processing_time_ms", "lateness_ms", "wcet_ms"} & set(found)
+    documented = {"stage" if key.startswith("stage.") else key for key in read_documented_keys()}
+    assert {key.partition(".")[0] for m in (met, failed) for key in values_of(m)} <= documented
+
+
+def test_topics_of_numbers_are_made_when_somebody_subscribes(ros):
+    bench = Bench(ros, debug_topics=["lateness_ms"])
+    bench.start()
+    node = bench.node
+
+    def find_own():
+        found = node.get_publisher_names_and_types_by_node("detector", "/")
+        return {topic for topic, kinds in found if kinds == ["std_msgs/msg/Float64"]}
+
+    assert find_own() == {"/detector/debug/lateness_ms"}
+    inbox = ros.listen(Float64, "detector/debug/lag_ms")
+    ros.wait(lambda: "lag_ms" in node._reports.topics.wanted, "lag_ms")
+    assert find_own() == {f"/detector/debug/{name}" for name in ("lateness_ms", "lag_ms")}
+    bench.send(make_image(ros), 1)
+    inbox.wait_count(1)
+    assert ros.call(node.trigger_deactivate) == ros.call(node.trigger_cleanup)
+    assert find_own() == set()
+
+
+def test_a_debug_topic_that_is_not_there_is_refused(ros):
+    bench = Bench(ros, debug_topics=["latenes_ms"])
+    assert not ros.call(bench.node.autostart)
+    assert bench.node.fault.startswith(
+        "debug_topics: 'latenes_ms' is not one of processing_time_ms"
+    )
+
+
+def test_timing_messages_have_budgets_and_percentiles_of_the_last_second(ros):
+    bench = Bench(ros)
+    bench.start()
+    inbox = listen_to_timing(ros, bench)
+    bench.send(make_image(ros), 1)
+    ros.wait(lambda: bench.node._frame_timing._figures, "the figures")
+    whole = bench.node.timing.snapshot().whole
+    bench.send(make_image(ros), 2)
+    found = values_of(inbox.wait_count(2)[1])
+    assert {name: found[name] for name in ("p50_ms", "p99_ms", "hwm_ms")} == {
+        name: f"{getattr(whole, name):.3f}" for name in ("p50_ms", "p99_ms", "hwm_ms")
+    }
+    assert float(found["budget_ms"]) >= 1.0
+
+
+def test_the_timing_of_a_task_with_another_name_than_its_node_says_both(ros):
+    bench = Bench(ros, node_class=lambda **options: DetectorNode(task="front", **options))
+    bench.start()
+    inbox = listen_to_timing(ros, bench)
+    bench.send(make_image(ros), 1)
+    assert inbox.wait_count(1)[0].status[0].name == "/detector: front"

@@ -139,7 +139,7 @@ class CoordinatorNode(ManagedNode):
         self.clocks.start()
         tasks = [name.lstrip("/") for name in self._cohort.tasks]
         names = [*COHORT_TOPICS, *(f"{task}/{name}" for task in tasks for name in TASK_TOPICS)]
-        self._topics = DebugTopics(self, names)
+        self._topics = DebugTopics(self, names, COHORT_TOPICS)
         self.create_timer(REPORT_PERIOD_S, self._report)
 
     def activate(self) -> None:

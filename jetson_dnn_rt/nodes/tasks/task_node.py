@@ -28,6 +28,7 @@ from jetson_dnn_rt.nodes.reports.diagnostics import (
 from jetson_dnn_rt.nodes.reports.task_timing import TaskTiming
 from jetson_dnn_rt.nodes.reports.timing_reports import TimingReports
 from jetson_dnn_rt.nodes.tasks.debug_image import DebugImage
+from jetson_dnn_rt.nodes.tasks.frame_timing import FrameTimingTopic
 from jetson_dnn_rt.nodes.tasks.image_input import InputKey
 from jetson_dnn_rt.nodes.tasks.result_topics import RESULT_TOPICS, LabelTopics
 from jetson_dnn_rt.nodes.tasks.session_bridge import SessionBridge
@@ -86,6 +87,7 @@ class TaskNode(ManagedNode):
         self._arrivals = Arrivals()
         self.timing = TaskTiming(self.parameters.wcet_exceedance)
         self._reports: TimingReports | None = None
+        self._frame_timing: FrameTimingTopic | None = None
         self.published = 0
         self.create_service(SetBool, "~/enable", self._on_enable)
         self._diagnostics = DiagnosticsPublisher(
@@ -182,8 +184,12 @@ class TaskNode(ManagedNode):
         self._labels = LabelTopics(self, [f"{space}label_info" for space in spaces], labels)
         self._debug_image = DebugImage(self, [f"{space}debug_image" for space in spaces], labels)
         self._reports = TimingReports(
-            self, self.timing, lambda: () if self.loaded is None else self.loaded.variant_names
+            self,
+            self.timing,
+            lambda: () if self.loaded is None else self.loaded.variant_names,
+            values.debug_topics,
         )
+        self._frame_timing = FrameTimingTopic(self, self.task, self.timing, self._read_budgets)
         self._labels.publish(values.confidence_threshold)
 
     def activate(self) -> None:
@@ -222,7 +228,7 @@ class TaskNode(ManagedNode):
         self._stop_publishing()
 
     def _stop_publishing(self) -> None:
-        self._results = self._reports = None
+        self._results = self._reports = self._frame_timing = None
         drawing, self._debug_image = self._debug_image, None
         if drawing is not None:
             # Its thread would keep the node and its DDS participant alive.
@@ -253,6 +259,9 @@ class TaskNode(ManagedNode):
         now = self.timing.observe(record, published_ns, self._allowed_ms)
         if self._reports is not None:
             self._reports.observe(record, now, record.outcome in FINISHED)
+        timing_topic = self._frame_timing
+        if timing_topic is not None and timing_topic.wanted:
+            timing_topic.publish(record, now, work.frame)
         drawing = self._debug_image
         if result is not None and drawing is not None and drawing.wanted:
             caption = (
@@ -379,6 +388,11 @@ class TaskNode(ManagedNode):
             ended=ended,
             extra=extra,
         )
+
+    def _read_budgets(self) -> dict[str, float]:
+        """Present budgets of the variants in ms; empty while it is not active."""
+        snapshot = self.snapshot
+        return {} if snapshot is None else {v: sum(b) for v, b in snapshot.budgets_ms.items()}
 
     @property
     def snapshot(self) -> Any:
