@@ -19,7 +19,7 @@ EXECUTABLES = {
     **dict.fromkeys(
         (
             *("run", "compress", "build", "profile", "library", "doctor", "simulate", "evaluate"),
-            *("wcet", "compare", "report", "export", "export-c", "bench"),
+            *("wcet", "compare", "report", "export", "export-c", "bench", "top"),
         ),
         "jetson_dnn_rt.cli.main:run_command",
     ),
@@ -80,12 +80,12 @@ setup(
         f"{NAME}.backends.cuda": ["*.cu"],
         f"{NAME}.lab.report": ["*.html", "*.css"],
         f"{NAME}.tvm.export_c": ["templates/*"],
+        f"{NAME}.watch": ["page/*"],
     },
     data_files=[
         ("share/ament_index/resource_index/packages", [f"resource/{NAME}"]),
         (f"share/{NAME}", ["package.xml"]),
         (f"share/{NAME}/launch", sorted(glob("launch/*.launch.py"))),
-        (f"share/{NAME}/config", sorted(glob("config/*.*"))),
         (f"share/{NAME}/config/security", sorted(glob("config/security/*.xml"))),
         (f"share/{NAME}/config", sorted([*glob("config/*.*"), *glob("examples/*.param.yaml")])),
         (f"share/{NAME}/config/scenarios", sorted(glob("config/scenarios/*.yaml"))),
@@ -97,7 +97,7 @@ setup(
         name: read_requirements(name)
         for name in (
             *("opencv", "torch", "onnx", "openvino", "tvm", "plots", "bags"),
-            *("traces", "wcet", "excel", "fleet"),
+            *("traces", "wcet", "excel", "fleet", "watch"),
         )
     },
     entry_points={
