@@ -14,7 +14,13 @@ from jetson_dnn_rt.config.task import AUTO, wants_trial
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.nodes.cameras.camera import CameraNode
 from jetson_dnn_rt.nodes.coordinator.coordinator_node import CoordinatorNode
-from jetson_dnn_rt.nodes.process.lifecycle import SUCCESS, ManagedNode, overrides_to_parameters
+from jetson_dnn_rt.nodes.process.lifecycle import (
+    ERROR,
+    SUCCESS,
+    LedNodeError,
+    ManagedNode,
+    overrides_to_parameters,
+)
 from jetson_dnn_rt.nodes.reports.diagnostics import (
     ERROR,
     OK,
@@ -81,6 +87,7 @@ class PerceptionNode(ManagedNode):
                 above |= limited
             space = posixpath.join(self.get_namespace(), posixpath.dirname(child))
             return {
+                "turn": self.turn,
                 "namespace": space.rstrip("/") or "/",
                 "context": options.get("context"),
                 "cli_args": arguments,
@@ -172,8 +179,13 @@ class PerceptionNode(ManagedNode):
         """Configure or activate the children that are due; `word` names their kind in an error."""
         before = {"configure": "unconfigured", "activate": "inactive"}[verb]
         for name, node in nodes.items():
-            if node.state_name == before and getattr(node, f"trigger_{verb}")() != SUCCESS:
-                raise ConfigurationError(f"{word}{name}: {node.fault}")
+            if node.state_name == "finalized":
+                reason = node.fault or "it was shut down; fix: restart the process"
+                raise ConfigurationError(f"{word}{name} is finalized: {reason}")
+            done = getattr(node, f"trigger_{verb}")() if node.state_name == before else SUCCESS
+            if done != SUCCESS:
+                kind = LedNodeError if done == ERROR else ConfigurationError
+                raise kind(f"{word}{name}: {node.fault}")
 
     def activate(self) -> None:
         """Activate the tasks and the coordinator, judge schedulability, then start the frames."""
@@ -189,17 +201,20 @@ class PerceptionNode(ManagedNode):
 
     def deactivate(self) -> None:
         """Stop the frames, then the tasks."""
-        for child in self.children:
-            if child.state_name == "active":
-                child.trigger_deactivate()
+        self._take_down("deactivate", "active")
 
     def cleanup(self) -> None:
         """Clean up the children, then stop the executor."""
         self.deactivate()
-        for child in self.children:
-            if child.state_name == "inactive":
-                child.trigger_cleanup()
+        self._take_down("cleanup", "inactive")
         self.bridge.stop()
+
+    def _take_down(self, verb: str, state: str) -> None:
+        """Lead the children in a state out of it, all of them whatever becomes of one."""
+        due = [child for child in self.children if child.state_name == state]
+        broken = [child for child in due if getattr(child, f"trigger_{verb}")() == ERROR]
+        if broken:
+            raise LedNodeError("; ".join(f"{node.get_name()}: {node.fault}" for node in broken))
 
     def end(self) -> None:
         """Stop cameras, executor and tasks at once."""
