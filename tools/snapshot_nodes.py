@@ -118,7 +118,6 @@ class _Graph:
 
     def close(self) -> None:
         """Close the node and the context."""
-
         self.node.trigger_shutdown()
         self.spinner.call(self.node.destroy_node, TIMEOUT_S)
         self.spinner.stop(TIMEOUT_S)

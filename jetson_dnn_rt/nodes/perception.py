@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from rclpy.lifecycle import TransitionCallbackReturn
 from rclpy.node import Node
 
 from jetson_dnn_rt.config.nodes import COORDINATOR, PerceptionNodeConfig
@@ -15,7 +16,6 @@ from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.nodes.cameras.camera import CameraNode
 from jetson_dnn_rt.nodes.coordinator.coordinator_node import CoordinatorNode
 from jetson_dnn_rt.nodes.process.lifecycle import (
-    ERROR,
     SUCCESS,
     LedNodeError,
     ManagedNode,
@@ -34,6 +34,9 @@ from jetson_dnn_rt.nodes.tasks.task_status import session_values
 from jetson_dnn_rt.runtime.sharing.forecast import TrialTask
 from jetson_dnn_rt.runtime.task import make_grey_frame
 from jetson_dnn_rt.tasks import JobRecord, Work
+
+BROKEN = TransitionCallbackReturn.ERROR
+"""Of a transition with an unforeseen error."""
 
 
 class PerceptionNode(ManagedNode):
@@ -184,7 +187,7 @@ class PerceptionNode(ManagedNode):
                 raise ConfigurationError(f"{word}{name} is finalized: {reason}")
             done = getattr(node, f"trigger_{verb}")() if node.state_name == before else SUCCESS
             if done != SUCCESS:
-                kind = LedNodeError if done == ERROR else ConfigurationError
+                kind = LedNodeError if done == BROKEN else ConfigurationError
                 raise kind(f"{word}{name}: {node.fault}")
 
     def activate(self) -> None:
@@ -212,7 +215,7 @@ class PerceptionNode(ManagedNode):
     def _take_down(self, verb: str, state: str) -> None:
         """Lead the children in a state out of it, all of them whatever becomes of one."""
         due = [child for child in self.children if child.state_name == state]
-        broken = [child for child in due if getattr(child, f"trigger_{verb}")() == ERROR]
+        broken = [child for child in due if getattr(child, f"trigger_{verb}")() == BROKEN]
         if broken:
             raise LedNodeError("; ".join(f"{node.get_name()}: {node.fault}" for node in broken))
 

@@ -342,8 +342,7 @@ class ManagedNode(LifecycleNode):
         """
         shut_down = super().trigger_shutdown
         return self._run(
-            lambda: SUCCESS if self.state_name == "finalized" else shut_down(),
-            timeout_s=timeout_s,
+            lambda: SUCCESS if self.state_name == "finalized" else shut_down(), timeout_s=timeout_s
         )
 
     def _run(self, transition: Callable[..., Any], *args: Any, timeout_s: float = -1) -> Any:

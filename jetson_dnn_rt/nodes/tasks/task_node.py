@@ -163,10 +163,7 @@ class TaskNode(ManagedNode):
         values = self.parameters
         self.timing = self._make_timing(values)
         loaded = self.session.load(
-            values,
-            self.frame_size,
-            log=self.get_logger().info,
-            on_device=bool(values.camera),
+            values, self.frame_size, log=self.get_logger().info, on_device=bool(values.camera)
         )
         if loaded.allocate_frame is not None:
             self.bridge.camera(values.camera).use_memory(self.task, loaded.allocate_frame)
@@ -178,9 +175,7 @@ class TaskNode(ManagedNode):
         labels = loaded.model.labels
         self._labels = LabelTopics(self, [f"{space}label_info" for space in spaces], labels)
         self._debug_image = DebugImage(self, [f"{space}debug_image" for space in spaces], labels)
-        self._reports = TimingReports(
-            self, self.timing, lambda: loaded.variant_names
-        )
+        self._reports = TimingReports(self, self.timing, lambda: loaded.variant_names)
         self._labels.publish(values.confidence_threshold)
 
     def activate(self) -> None:
