@@ -106,8 +106,7 @@ class Graph:
 
         def begin() -> Any:
             node = make(context=self.context)
-            for one in (node, *getattr(node, "children", ())):
-                self.spinner.executor.add_node(one)
+            self.spinner.add(node)
             return node
 
         self.node = self.spinner.call(begin, TIMEOUT_S)
@@ -119,12 +118,8 @@ class Graph:
 
     def close(self) -> None:
         """Close the node and the context."""
-
-        def end() -> None:
-            self.node.trigger_shutdown()
-            self.node.destroy_node()
-
-        self.spinner.call(end, TIMEOUT_S)
+        self.node.trigger_shutdown()
+        self.spinner.call(self.node.destroy_node, TIMEOUT_S)
         self.spinner.stop(TIMEOUT_S)
         self.spinner.executor.shutdown()
         self.context.try_shutdown()
@@ -193,7 +188,7 @@ def collect_interfaces() -> Lines:
             before: Lines = {}
             for place, (state, transition) in enumerate(STATES):
                 if transition:
-                    graph.spinner.call(getattr(graph.node, transition), TIMEOUT_S)
+                    getattr(graph.node, transition)()
                 if graph.node.state_name != state:
                     raise RuntimeError(f"{name} is not {state}: {graph.node.fault}")
                 now = _list(graph)

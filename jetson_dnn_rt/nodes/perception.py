@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from rclpy.lifecycle import TransitionCallbackReturn
 from rclpy.node import Node
 
 from jetson_dnn_rt.config.nodes import COORDINATOR, PerceptionNodeConfig
@@ -15,7 +16,12 @@ from jetson_dnn_rt.config.task import AUTO, OUTPUTS, wants_trial
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.nodes.cameras.camera import CameraNode
 from jetson_dnn_rt.nodes.coordinator.coordinator_node import CoordinatorNode
-from jetson_dnn_rt.nodes.process.lifecycle import SUCCESS, ManagedNode, overrides_to_parameters
+from jetson_dnn_rt.nodes.process.lifecycle import (
+    SUCCESS,
+    LedNodeError,
+    ManagedNode,
+    overrides_to_parameters,
+)
 from jetson_dnn_rt.nodes.reports.diagnostics import (
     ERROR,
     OK,
@@ -29,6 +35,9 @@ from jetson_dnn_rt.nodes.tasks.task_status import session_values
 from jetson_dnn_rt.runtime.sharing.forecast import TrialTask
 from jetson_dnn_rt.runtime.task import make_grey_frame
 from jetson_dnn_rt.tasks import JobRecord, Work
+
+BROKEN = TransitionCallbackReturn.ERROR
+"""Of a transition with an unforeseen error."""
 
 
 class PerceptionNode(ManagedNode):
@@ -82,6 +91,7 @@ class PerceptionNode(ManagedNode):
                 above |= limited
             space = posixpath.join(self.get_namespace(), posixpath.dirname(child))
             return {
+                "turn": self.turn,
                 "namespace": space.rstrip("/") or "/",
                 "context": options.get("context"),
                 "cli_args": arguments,
@@ -171,8 +181,13 @@ class PerceptionNode(ManagedNode):
         """Configure or activate the children that are due; `word` names their kind in an error."""
         before = {"configure": "unconfigured", "activate": "inactive"}[verb]
         for name, node in nodes.items():
-            if node.state_name == before and getattr(node, f"trigger_{verb}")() != SUCCESS:
-                raise ConfigurationError(f"{word}{name}: {node.fault}")
+            if node.state_name == "finalized":
+                reason = node.fault or "it was shut down; fix: restart the process"
+                raise ConfigurationError(f"{word}{name} is finalized: {reason}")
+            done = getattr(node, f"trigger_{verb}")() if node.state_name == before else SUCCESS
+            if done != SUCCESS:
+                kind = LedNodeError if done == BROKEN else ConfigurationError
+                raise kind(f"{word}{name}: {node.fault}")
 
     def activate(self) -> None:
         """Activate the tasks and the coordinator, judge schedulability, then start the frames."""
@@ -188,17 +203,20 @@ class PerceptionNode(ManagedNode):
 
     def deactivate(self) -> None:
         """Stop the frames, then the tasks."""
-        for child in self.children:
-            if child.state_name == "active":
-                child.trigger_deactivate()
+        self._take_down("deactivate", "active")
 
     def cleanup(self) -> None:
         """Clean up the children, then stop the executor."""
         self.deactivate()
-        for child in self.children:
-            if child.state_name == "inactive":
-                child.trigger_cleanup()
+        self._take_down("cleanup", "inactive")
         self.bridge.stop()
+
+    def _take_down(self, verb: str, state: str) -> None:
+        """Lead the children in a state out of it, all of them whatever becomes of one."""
+        due = [child for child in self.children if child.state_name == state]
+        broken = [child for child in due if getattr(child, f"trigger_{verb}")() == BROKEN]
+        if broken:
+            raise LedNodeError("; ".join(f"{node.get_name()}: {node.fault}" for node in broken))
 
     def end(self) -> None:
         """Stop cameras, executor and tasks at once."""

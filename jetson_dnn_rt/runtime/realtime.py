@@ -63,6 +63,7 @@ class Realtime:
         self.config = config
         self._settings: dict[str, Setting] = {}
         self._lock = threading.Lock()
+        self._background = threading.Lock()
 
     @property
     def settings(self) -> tuple[Setting, ...]:
@@ -120,22 +121,23 @@ class Realtime:
     def in_background(self) -> Iterator[None]:
         """Prepare work for the workers without being one: a build must not delay them.
 
-        Threads that a back end starts meanwhile become workers at the end. One thread of a process
-        at a time.
+        Threads that a back end starts meanwhile become workers at the end. One thread at a time is
+        in it, as it cannot tell whose threads those are.
         """
-        policy, parameter = os.sched_getscheduler(0), os.sched_getparam(0)
-        before = set(os.listdir("/proc/self/task"))
-        # SCHED_BATCH serves as a mark only: new threads inherit it and are recognised by it.
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-        try:
-            yield
-        finally:
-            with contextlib.suppress(PermissionError):
-                os.sched_setscheduler(0, policy, parameter)
-            for thread in map(int, set(os.listdir("/proc/self/task")) - before):
-                with contextlib.suppress(ProcessLookupError):
-                    if os.sched_getscheduler(thread) == os.SCHED_BATCH:
-                        self._adopt(thread)
+        with self._background:
+            policy, parameter = os.sched_getscheduler(0), os.sched_getparam(0)
+            before = set(os.listdir("/proc/self/task"))
+            # SCHED_BATCH serves as a mark only: new threads inherit it and are recognised by it.
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+            try:
+                yield
+            finally:
+                with contextlib.suppress(PermissionError):
+                    os.sched_setscheduler(0, policy, parameter)
+                for thread in map(int, set(os.listdir("/proc/self/task")) - before):
+                    with contextlib.suppress(ProcessLookupError):
+                        if os.sched_getscheduler(thread) == os.SCHED_BATCH:
+                            self._adopt(thread)
 
     def _adopt(self, thread: int) -> None:
         os.sched_setscheduler(thread, os.SCHED_OTHER, os.sched_param(0))

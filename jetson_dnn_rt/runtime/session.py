@@ -30,7 +30,7 @@ from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.results import Result
 from jetson_dnn_rt.runtime.building.background_build import JOIN_TIMEOUT_S, BackgroundBuild, Log
-from jetson_dnn_rt.runtime.executor import Executor, Stages
+from jetson_dnn_rt.runtime.executor import Executor, Stages, TaskSnapshot
 from jetson_dnn_rt.runtime.job_trace import JobTrace
 from jetson_dnn_rt.runtime.sharing import core_split
 from jetson_dnn_rt.runtime.sharing.batch_groups import BatchGroups
@@ -200,6 +200,12 @@ class Session:
             )
         return self._executor
 
+    @property
+    def selector_failure(self) -> str:
+        """Why the executor replaced the selector; empty while it uses it, or does not run."""
+        executor = self._executor
+        return "" if executor is None else executor.selector_failure
+
     # -- loading -------------------------------------------------------------------------------
 
     def share_cores(self, tasks: Sequence[TrialTask]) -> None:
@@ -229,8 +235,10 @@ class Session:
         on_device: bool = False,
     ) -> Task:
         """Load a task and warm it up; the arguments and errors are those of `Task`."""
-        # Threads that a back end starts in here inherit the workers' scheduling.
-        with self.executor.realtime.as_worker():
+        realtime = self.executor.realtime
+        # Threads that a back end starts in here get the workers' scheduling. This one has it, too,
+        # unless there are workers that it would delay.
+        with realtime.in_background() if self._active else realtime.as_worker():
             task = Task(
                 config,
                 size,
@@ -354,7 +362,8 @@ class Session:
 
     def describe_trace(self) -> tuple[str, dict[str, object]]:
         """Fault of the trace, and values for diagnostics; empty without a trace."""
-        return ("", {}) if self.trace is None else self.trace.describe()
+        trace = self.trace
+        return ("", {}) if trace is None else trace.describe()
 
     def describe_tasks(self) -> dict[str, TracedTask]:
         """The active tasks, for the metadata of a trace."""
@@ -384,9 +393,22 @@ class Session:
     def deactivate(self, name: str) -> None:
         """End a task's jobs; it stays loaded. StillRunningError as `Executor.remove_task`."""
         with self._lock:
-            if name in self._active:
-                self._active.remove(name)
-                self.executor.remove_task(name)
+            if name not in self._active:
+                return
+            self._active.remove(name)
+        # May wait for a stage: other tasks must be free to change meanwhile.
+        self.executor.remove_task(name)
+
+    def snapshot(self, name: str) -> TaskSnapshot | None:
+        """Counts and state of a task now; None while it is not active. Any thread may ask."""
+        executor = self._executor
+        if executor is None or name not in self._active:
+            return None
+        executor.check_watchdog()
+        try:
+            return executor.snapshot(name)
+        except KeyError:  # it was removed in this moment
+            return None
 
     def is_active(self, name: str) -> bool:
         """Whether a task runs."""

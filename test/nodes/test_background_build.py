@@ -121,10 +121,10 @@ def test_what_is_missing_is_built_and_switched_to_while_frames_run(
     assert ros.set(bench.node, variant=FULL).successful
 
     # The next start finds it in the library.
-    ros.call(bench.node.trigger_deactivate)
-    ros.call(bench.node.trigger_cleanup)
+    bench.node.trigger_deactivate()
+    bench.node.trigger_cleanup()
     assert ros.set(bench.node, variant="").successful
-    assert ros.call(bench.node.autostart)
+    assert bench.node.autostart()
     assert bench.node.loaded.variant_names == (TUCKER, FULL)
     assert bench.node.session.find_build("detector") is None
 
@@ -142,20 +142,20 @@ def test_a_build_ends_with_its_node(ros, library, how):
     assert os.getpriority(os.PRIO_PROCESS, process.pid) == 19
     if how == "clean up":
         # It outlives the inactive state.
-        ros.call(bench.node.trigger_deactivate)
+        bench.node.trigger_deactivate()
         assert bench.node.session.find_build("detector") is build
-        ros.call(bench.node.trigger_cleanup)
+        bench.node.trigger_cleanup()
         assert build.over
         assert bench.node.is_unconfigured
     else:
-        ros.call(bench.node.trigger_shutdown)
+        bench.node.trigger_shutdown()
     ros.wait(lambda: build.over, "the end of the thread")
     ros.wait(lambda: not is_alive(process.pid), "the end of the process")
     assert bench.node.session.find_build("detector") is None
     assert log.count("left out") == 0  # a build that was stopped has not failed
     if how == "clean up":
         assert ros.set(bench.node, build_missing=False).successful
-        assert ros.call(bench.node.autostart), bench.node.fault
+        assert bench.node.autostart(), bench.node.fault
         assert bench.node.session.find_build("detector") is None
 
 
@@ -180,8 +180,8 @@ def test_a_failed_build_is_said_once_and_the_task_goes_on(ros, library):
     assert not result.successful
     assert "/nowhere" in result.reason
     # It is not tried again before the next configuration.
-    ros.call(bench.node.trigger_deactivate)
-    assert ros.call(bench.node.autostart)
+    bench.node.trigger_deactivate()
+    assert bench.node.autostart()
     assert bench.node.session.find_build("detector") is None
 
 
@@ -228,7 +228,7 @@ def test_a_configuration_in_progress_is_in_the_diagnostics(ros, library):
     bench = make_bench(ros, library, variants=[FULL])
     inbox = ros.listen(DiagnosticArray, "/diagnostics")
     ros.wait(lambda: bench.node._diagnostics._publisher.get_subscription_count())
-    assert ros.call(bench.node.trigger_configure)
+    assert bench.node.trigger_configure()
     states = inbox.wait(
         lambda messages: [
             {v.key: v.value for v in s.values}["state"]

@@ -263,10 +263,10 @@ def test_results_of_two_cameras_are_those_of_each_alone(ros, dear_calls):
         },
         observer=seen,
     )
-    assert ros.call(node.autostart), node.fault
+    assert node.autostart(), node.fault
     batched = seen.wait(12, lambda record: any(stage.batch > 1 for stage in record.stages))
     loaded = {name: task.loaded for name, task in node.tasks.items()}
-    ros.call(node.trigger_deactivate)
+    node.trigger_deactivate()
     assert {record.task for record, _ in batched} == {FRONT, REAR}
     found = 0
     for record, work in batched:
@@ -283,5 +283,5 @@ def test_results_of_two_cameras_are_those_of_each_alone(ros, dear_calls):
         image = task.variants.pipelines[ONNX].processor.image
         assert record.copied_bytes < 1.5 * image.nbytes
     assert found > 0
-    ros.call(node.trigger_cleanup)
+    node.trigger_cleanup()
     assert node.bridge.session.batches.reports_of(FRONT) == []

@@ -57,7 +57,7 @@ def test_images_and_calibration_carry_one_header(ros, tmp_path):
     node = make(ros, camera_info_url=f"file://{file}", frame_id="front")
     images, infos = ros.listen(Image, "image_raw"), ros.listen(CameraInfo, "camera_info")
     before_ns = ros.probe.get_clock().now().nanoseconds
-    assert ros.call(node.autostart), node.fault
+    assert node.autostart(), node.fault
     image = images.wait_count(3)[-1]
     info = infos.wait(lambda found: [m for m in found if m.header == image.header])[0]
     assert list(info.k) == [50, 0, 32, 0, 51, 31, 0, 0, 1]
@@ -119,7 +119,7 @@ def device(monkeypatch):
 def test_a_device_that_stops_and_returns(ros, device):
     node = make(ros, rate=0.0)
     inbox = ros.listen(DiagnosticArray, "/diagnostics")
-    assert ros.call(node.autostart), node.fault
+    assert node.autostart(), node.fault
     ros.wait(lambda: node.frames > 3)
     device.plugged_in = False
     assert "/dev/video0" in level_of(inbox, b"\x02")
@@ -134,16 +134,16 @@ def test_a_device_that_stops_and_returns(ros, device):
 def test_a_device_that_is_missing_can_be_configured_later(ros, device):
     device.plugged_in = False
     node = make(ros)
-    assert not ros.call(node.autostart)
+    assert not node.autostart()
     assert node.fault == "camera /dev/video0 is not there"
     device.plugged_in = True
-    assert ros.call(node.autostart)
+    assert node.autostart()
 
 
 def test_the_end_of_a_stream_is_no_fault(ros):
     node = make(ros, frame_limit=3)
     inbox = ros.listen(DiagnosticArray, "/diagnostics")
-    assert ros.call(node.autostart)
+    assert node.autostart()
     assert node.ended.wait(TIMEOUT_S)
     assert node.frames == 3
     inbox.wait(lambda found: [
@@ -156,7 +156,7 @@ def test_a_killed_thread_is_named_and_frames_come_again(ros):
     diagnostics = ros.listen(DiagnosticArray, "/diagnostics")
     images = ros.listen(Image, "image_raw")
     node = make(ros)
-    assert ros.call(node.autostart), node.fault
+    assert node.autostart(), node.fault
     images.wait_count(3)
     kill_thread("camera camera")
     kind = "fault.thread camera camera: KilledError"
@@ -180,7 +180,7 @@ def test_a_frame_that_cannot_be_published_costs_only_itself(ros, monkeypatch):
         publish(frame)
 
     monkeypatch.setattr(node, "_publish", fail_first)
-    assert ros.call(node.autostart), node.fault
+    assert node.autostart(), node.fault
     images.wait_count(3)
     assert [(one.kind, one.count) for one in FAULTS.snapshot()] == [
         ("camera camera: listener: RuntimeError", 2)

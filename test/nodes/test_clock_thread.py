@@ -230,7 +230,7 @@ def start(ros, kernel, folder, trace_dir="", **values):
             "coordinator": {"tables": [write_clock_tables(folder, make_clocks(space))], **values},
         },
     )
-    assert ros.call(node.autostart), node.fault
+    assert node.autostart(), node.fault
     return node
 
 
@@ -256,7 +256,7 @@ def test_the_node_changes_clocks_and_gives_them_back_when_it_ends(ros, kernel, t
     assert ros.set(node.coordinator, policy="max_q").successful
     ros.wait(lambda: clocks.position == 0, "the slowest clocks")
     # What a signal does.
-    ros.call(node.trigger_shutdown)
+    node.trigger_shutdown()
     assert read_settings(kernel).items() >= before.items()
 
 
@@ -275,7 +275,7 @@ def test_traces_hold_the_clocks_at_which_stages_ran(ros, kernel, tmp_path):
         count = timing.snapshot().whole.count
         ros.wait(lambda n=count: timing.snapshot().whole.count >= n + 6, "six more frames")
     # Its log is asked for the last jobs when the owner of the clocks has gone.
-    ros.call(node.trigger_shutdown)
+    node.trigger_shutdown()
     (trace,) = map(open_trace, folder.iterdir())
     found = [job.clocks[0] for job in trace.jobs() if job.clocks]
     changes = [found[0]] + [b for a, b in pairwise(found) if a != b]

@@ -45,7 +45,7 @@ class Drive:
         self.ros, self.seen = ros, Seen()
         tables, detector = write_tables(folder), {**VALUES, "deadline_ms": 500.0}
         self.node = make(ros, self.seen, detector, tables=[tables], **coordinator)
-        assert ros.call(self.node.autostart), self.node.fault
+        assert self.node.autostart(), self.node.fault
         self.coordinator = self.node.coordinator
         self.images = ros.advertise(Image, "image_raw")
         ros.wait(lambda: self.images.get_subscription_count() == 1, "the subscription")
@@ -86,16 +86,16 @@ def test_a_policy_that_is_not_there_is_refused_with_those_that_are(ros, tmp_path
 def test_without_the_coordinator_tasks_stay_in_their_last_variant(ros, tmp_path):
     drive = Drive(ros, tmp_path, policy=ADAPTIVE)
     assert [drive.send(), drive.send()] == [FAST] * 2
-    ros.call(drive.coordinator.trigger_deactivate)
+    drive.coordinator.trigger_deactivate()
     assert [drive.send(), drive.send()] == [FAST] * 2
-    ros.call(drive.coordinator.trigger_cleanup)
+    drive.coordinator.trigger_cleanup()
     assert drive.send() == FAST
     # What its user says holds all the same.
     assert ros.set(drive.node.tasks["detector"], variant=FAST).successful
     assert ros.set(drive.node.tasks["detector"], variant=FULL).successful
     assert drive.send() == FAST  # FULL is what it was set to all the time
     # It comes back and takes over.
-    assert ros.call(drive.coordinator.autostart), drive.coordinator.fault
+    assert drive.coordinator.autostart(), drive.coordinator.fault
     before = drive.coordinator.coordinator.decisions
     assert drive.send() == FAST
     assert drive.coordinator.coordinator.decisions > before
@@ -157,9 +157,9 @@ def test_tasks_that_come_and_go_are_noticed(ros, tmp_path):
     drive = Drive(ros, tmp_path, policy=ADAPTIVE)
     detector = drive.node.tasks["detector"]
     first = drive.coordinator.coordinator
-    ros.call(detector.trigger_deactivate)
+    detector.trigger_deactivate()
     ros.wait(lambda: drive.coordinator.coordinator is None)
-    ros.call(detector.trigger_activate)
+    detector.trigger_activate()
     ros.wait(lambda: drive.coordinator.coordinator is not None)
     assert drive.coordinator.coordinator is not first
     ros.wait(lambda: drive.images.get_subscription_count() == 1)
@@ -180,7 +180,7 @@ def test_a_table_that_does_not_fit_is_not_used(ros, tmp_path):
     tables = write_tables(tmp_path, other)
     inbox = ros.listen(DiagnosticArray, "/diagnostics")
     node = make(ros, tables=[tables], policy=ADAPTIVE)
-    assert ros.call(node.autostart), node.fault
+    assert node.autostart(), node.fault
     found = diagnostics_of(inbox, "coordinator: policy_status", level=b"\1")
     assert (
         "its table is of the stages preprocess, inference-1, inference-2, decode"
@@ -194,7 +194,7 @@ def test_a_table_that_does_not_fit_is_not_used(ros, tmp_path):
 def test_a_file_that_cannot_be_used_is_named(ros, tmp_path, tables, text):
     (tmp_path / "bad.json").write_text("{", encoding="utf-8")
     node = make(ros, detector={"model": "null:1"}, tables=[tables.format(tmp=tmp_path)])
-    assert not ros.call(node.autostart)
+    assert not node.autostart()
     assert node.fault.startswith("coordinator: ")
     assert text in node.fault
 
@@ -209,7 +209,7 @@ def test_tables_come_from_the_warm_up_without_a_file(ros):
             "coordinator": {"policy": "neuos_balanced"},
         },
     )
-    assert ros.call(node.autostart), node.fault
+    assert node.autostart(), node.fault
     members = node.coordinator.coordinator.cohort.members
     assert [member.table.task for member in members] == ["detector", "segmenter"]
     totals_ms = [member.table.median_ns[0].sum() / 1e6 for member in members]

@@ -87,11 +87,11 @@ def test_a_task_keeps_its_variant_without_it_and_it_takes_over_again(ros, tmp_pa
     task.wait_for_listener()
     task.send()
     task.settle(FAST)
-    ros.call(node.trigger_deactivate)
+    node.trigger_deactivate()
     assert [task.send(), task.send()] == [FAST] * 2
     assert ros.set(task.bench.node, variant=FULL).successful
     assert task.send() == FULL
-    assert ros.call(node.autostart)
+    assert node.autostart()
     task.wait_for_listener()
     ros.wait(lambda: node._cohort._remote["detector"]._setter.service_is_ready())
     task.send()

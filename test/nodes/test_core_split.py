@@ -73,7 +73,7 @@ def test_the_trial_decides_on_workers_and_threads(ros, capfd, monkeypatch):
         detector={**DETECTOR, "threads": "auto"},
         segmenter={**SEGMENTER, "threads": 3},
     )
-    assert ros.call(node.autostart), node.fault
+    assert node.autostart(), node.fault
     assert node.bridge.session.split == CoreSplit(2, 1)
     assert node.bridge.session.split.workers == count_workers() == 2
     assert sorted(loads) == ["detector", "segmenter"]  # for the trial, and kept
@@ -94,10 +94,10 @@ def test_the_trial_decides_on_workers_and_threads(ros, capfd, monkeypatch):
     assert "threads: auto takes 2 x 1 (workers x threads)" in said
     assert "-> 2 x 1: " in said
     # Once more from the beginning: the trial is part of it.
-    ros.call(node.trigger_deactivate)
-    ros.call(node.trigger_cleanup)
+    node.trigger_deactivate()
+    node.trigger_cleanup()
     assert count_workers() == 0
-    ros.call(node.trigger_configure)
+    node.trigger_configure()
     assert node.bridge.session.split == CoreSplit(2, 1)
 
 
@@ -131,7 +131,7 @@ def test_cores_that_the_workers_may_not_use_are_not_shared(monkeypatch):
 def test_a_task_alone_has_all_cores(ros):
     node = ros.make(DetectorNode)
     assert ros.set(node, workers=2, threads="auto", model="null:1").successful
-    ros.call(node.trigger_configure)
+    node.trigger_configure()
     assert node.state_name == "inactive", node.fault
     assert node.bridge.session.split == CoreSplit(1, 2)
     assert node.loaded is not None
@@ -169,7 +169,7 @@ def test_the_slow_down_of_the_loaded_tasks_reaches_budgets_and_coordinator(ros, 
         {"workers": 2, "tasks": ["detector", "rear/detector"]},
         **{"detector": task, "rear/detector": task},
     )
-    ros.call(node.trigger_configure)
+    node.trigger_configure()
     assert node.state_name == "inactive", node.fault
     assert list(node.bridge.session.cohort_slowdown) == [1, 2]
     assert node.bridge.session.cohort_slowdown[1] == 1.0
@@ -179,7 +179,7 @@ def test_the_slow_down_of_the_loaded_tasks_reaches_budgets_and_coordinator(ros, 
     node.bridge.session.set_slowdown({1: 1.0, 2: 50.0})
     camera = node.cameras["camera"]
     camera.fanout.add = lambda *given: None  # no frame: the budgets stay as they were seeded
-    ros.call(node.trigger_activate)
+    node.trigger_activate()
     assert node.state_name == "active", node.fault
     for one in node.tasks.values():
         assert one.loaded is not None

@@ -58,13 +58,13 @@ def test_frames_of_the_camera_are_converted_on_the_device(
         },
         observer=observe,
     )  # fmt: skip
-    assert ros.call(node.autostart), node.fault
+    assert node.autostart(), node.fault
     loaded = node.tasks[task].loaded
     assert loaded is not None
     measured = kernel.launches
     assert measured >= 1  # the warm-up went the same way
     ended = seen.wait(5)
-    ros.call(node.trigger_deactivate)
+    node.trigger_deactivate()
     assert kernel.launches >= measured + len(ended)
     image = loaded.variants.pipelines[TENSORRT].processor.image
     results = 0
@@ -72,4 +72,4 @@ def test_frames_of_the_camera_are_converted_on_the_device(
         assert work.frame.device_address
         results = record.copied_bytes - image.nbytes - fetched * work.frame.image.nbytes
         assert 0 < results < image.nbytes  # nothing else but the outputs
-    ros.call(node.trigger_cleanup)
+    node.trigger_cleanup()

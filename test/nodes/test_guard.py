@@ -22,7 +22,7 @@ from task_bench import diagnostics_of, wait_for_value
 
 from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.nodes.process.distribution import SubscriptionEventCallbacks
-from jetson_dnn_rt.nodes.process.lifecycle import FAILURE, ManagedNode
+from jetson_dnn_rt.nodes.process.lifecycle import ERROR, FAILURE, ManagedNode
 from jetson_dnn_rt.nodes.process.qos import make_events
 from jetson_dnn_rt.nodes.reports.diagnostics import OK, DiagnosticsPublisher, make_status
 from jetson_dnn_rt.safety.faults import FAULTS
@@ -295,8 +295,8 @@ def test_the_reason_of_a_failed_transition_is_short(ros, error):
     """EDGES 2: diagnostics repeated megabytes every second."""
     node = ros.make(FailingNode, "wordy")
     node.error = error
-    assert ros.call(node.trigger_configure) == FAILURE
-    assert node.state_name == "unconfigured"
+    assert node.trigger_configure() == ERROR
+    assert node.state_name == "finalized"
     assert 0 < len(node.fault) < 4000
 
 
@@ -344,17 +344,19 @@ def test_a_message_that_cannot_be_read_ends_nothing(ros):
     assert ros.spinner.error is None
 
 
-@pytest.mark.parametrize("error", [ValueError("configure"), SystemExit("configure")])
-def test_a_transition_that_fails_twice_leaves_the_node_in_its_state(ros, error):
+@pytest.mark.parametrize(
+    "error", [ValueError("configure"), SystemExit("configure"), ModelError("configure")]
+)
+def test_a_node_that_cannot_be_released_is_finalized(ros, error):
     """EDGES 0: an undo that raised, or sys.exit(), left the node between two states."""
     node = ros.make(FailingNode, "undo")
     node.error = error
-    assert not ros.call(node.autostart)
-    assert node.state_name == "unconfigured"
+    assert not node.autostart()
+    assert node.state_name == "finalized"
     assert "configure" in node.fault
-    assert [one.kind for one in FAULTS.snapshot()] == [
-        "undo: cleanup after a failed configure: OSError"
-    ]
+    assert "fix: restart the process" in node.fault
+    kinds = {one.kind for one in FAULTS.snapshot()}
+    assert "undo: cleanup after an error: OSError" in kinds
 
 
 def test_a_status_that_fails_does_not_silence_the_others(ros):

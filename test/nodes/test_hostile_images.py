@@ -19,7 +19,7 @@ def test_a_jpeg_that_hides_its_size_fails_alone(ros, height, width):
     """EDGES 1: one file of a few hundred bytes ended the node, or took 243 MB of it."""
     bench = Bench(ros, image_transport="compressed")
     bench.images = ros.advertise(CompressedImage, "image_raw/compressed")
-    assert ros.call(bench.node.autostart), bench.node.fault
+    assert bench.node.autostart(), bench.node.fault
     ros.wait(lambda: bench.images.get_subscription_count() == 1, "the subscription")
     message = CompressedImage(format="jpeg", data=disguise_jpeg(height, width))
     message.header = make_image(ros).header

@@ -35,8 +35,8 @@ def test_every_job_is_in_the_trace_of_its_node(ros, tmp_path):
     (folder,) = find_traces(tmp_path / "traces")
     assert folder.name.startswith("detector-20")
     wait_for_value(inbox, "detector: task_status", "trace", str(folder))
-    ros.call(bench.node.trigger_deactivate)
-    ros.call(bench.node.trigger_cleanup)
+    bench.node.trigger_deactivate()
+    bench.node.trigger_cleanup()
 
     trace = open_trace(folder)
     assert [part.name for part in trace.parts] == ["jobs-0000.parquet"]
@@ -62,7 +62,7 @@ def test_a_node_that_ends_leaves_a_stream_that_can_be_read(ros, tmp_path):
     bench = Bench(ros, trace_dir=str(tmp_path))
     bench.start()
     bench.send(make_image(ros), 1)
-    ros.call(bench.node.trigger_shutdown)
+    bench.node.trigger_shutdown()
     (folder,) = find_traces(tmp_path)
     trace = open_trace(folder)
     assert [part.name for part in trace.parts] == ["jobs-0000.arrows"]
@@ -73,7 +73,7 @@ def test_a_node_that_ends_leaves_a_stream_that_can_be_read(ros, tmp_path):
 def test_a_folder_that_cannot_be_written_is_an_error(ros, tmp_path):
     (tmp_path / "file").write_text("")
     bench = Bench(ros, trace_dir=str(tmp_path / "file"))
-    assert not ros.call(bench.node.autostart)
+    assert not bench.node.autostart()
     assert "trace_dir" in bench.node.fault
     assert "Not a directory" in bench.node.fault
 
@@ -91,13 +91,13 @@ def test_all_tasks_of_a_process_are_in_one_trace(ros, tmp_path):
             "segmenter": {"model": "null:1,segmentation", **task},
         },
     )
-    assert ros.call(node.autostart), node.fault
+    assert node.autostart(), node.fault
     ros.wait(lambda: all(t.timing.snapshot().whole.count >= 3 for t in node.tasks.values()))
     node.cameras["camera"].camera.stop()
     assert node.bridge.session.executor.wait_idle(TIMEOUT_S)
     released = {name: node.bridge.session.executor.snapshot(name).released for name in node.tasks}
-    ros.call(node.trigger_deactivate)
-    ros.call(node.trigger_cleanup)
+    node.trigger_deactivate()
+    node.trigger_cleanup()
     (folder,) = find_traces(tmp_path)
     trace = open_trace(folder)
     jobs = list(trace.jobs())
@@ -148,13 +148,13 @@ def test_each_configuration_has_a_trace_of_its_own_and_all_have_one_limit(ros, t
     wait_for_value(inbox, "detector: task_status", "trace_limit_mb", "7")
     room = bench.node.session.trace._room
     # Deactivated alone, the same tasks go on in the same trace.
-    ros.call(bench.node.trigger_deactivate)
-    ros.call(bench.node.trigger_activate)
+    bench.node.trigger_deactivate()
+    bench.node.trigger_activate()
     assert len(find_traces(tmp_path)) == 1
-    ros.call(bench.node.trigger_deactivate)
-    ros.call(bench.node.trigger_cleanup)
+    bench.node.trigger_deactivate()
+    bench.node.trigger_cleanup()
     assert [part.path.name for part in room._parts] == ["jobs-0000.parquet"]
-    assert ros.call(bench.node.autostart)
+    assert bench.node.autostart()
     assert bench.node.session.trace._room is room
     assert len(find_traces(tmp_path)) == 2
     result = ros.set(bench.node, trace_limit_mb=-1)

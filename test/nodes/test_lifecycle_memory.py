@@ -53,10 +53,10 @@ def test_memory_after_many_cycles(ros, tmp_path):
 
     def run(cycles):
         for _ in range(cycles):
-            assert ros.call(node.autostart), node.fault
+            assert node.autostart(), node.fault
             ros.wait(lambda: node.tasks["segmenter"].snapshot.released > 1)
-            ros.call(node.trigger_deactivate)
-            ros.call(node.trigger_cleanup)
+            node.trigger_deactivate()
+            node.trigger_cleanup()
         return resident_bytes()
 
     before = run(WARM_UP_CYCLES)

@@ -114,8 +114,8 @@ def test_what_is_not_dynamic_keeps_its_value(ros, name):
 def test_what_is_dynamic_can_be_changed(ros):
     """EDGES 22: thresholds, deadline, variant and policy stay free, by the services of ROS."""
     detector, coordinator = make(ros, "detector"), make(ros, "coordinator")
-    assert ros.call(detector.autostart), detector.fault
-    assert ros.call(coordinator.autostart), coordinator.fault
+    assert detector.autostart(), detector.fault
+    assert coordinator.autostart(), coordinator.fault
     for values in (
         {"deadline_ms": 40},
         {"confidence_threshold": 0.5},
@@ -178,9 +178,9 @@ def test_the_lock_of_a_process_is_that_of_all_its_nodes(ros):
         assert not ros.set(child, lock_configuration=False).successful
     assert not ros.set_by_service("camera", source="gstreamer:fakesrc").successful
     # The process itself may begin anew.
-    assert ros.call(node.trigger_cleanup)
+    assert node.trigger_cleanup()
     assert node.is_unconfigured
-    assert ros.call(node.autostart), node.fault
+    assert node.autostart(), node.fault
 
 
 def test_a_locked_session_runs_so_many_frames():

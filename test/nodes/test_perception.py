@@ -33,7 +33,7 @@ def test_frames_go_to_all_tasks_without_a_copy_and_at_one_instant(ros):
     node = make(ros, seen)
     ready: list[int] = []
     node.on_tasks_ready = lambda: ready.append(node.cameras["camera"].frames)
-    assert ros.call(node.autostart), node.fault
+    assert node.autostart(), node.fault
     seen.wait(10)
     assert ready == [0]  # frames come when all tasks are active
     assert seen.of("detector")[0][0].sequence == seen.of("segmenter")[0][0].sequence == 0
@@ -51,7 +51,7 @@ def test_the_camera_is_published_while_somebody_listens(ros):
     from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 
     node = make(ros)
-    assert ros.call(node.autostart)
+    assert node.autostart()
     raw = ros.listen(Image, "image_raw").wait_count(1)[0]
     assert (raw.height, raw.width, raw.encoding) == (64, 64, "bgr8")
     assert raw.header.frame_id == "camera"
@@ -66,7 +66,7 @@ def test_one_subscription_serves_all_tasks(ros):
 
     seen = Seen()
     node = make(ros, seen, camera=None, perception={"cameras": [""]})
-    assert ros.call(node.autostart), node.fault
+    assert node.autostart(), node.fault
     images = ros.advertise(Image, "image_raw")
     ros.wait(images.get_subscription_count)
     assert len(ros.probe.get_subscriptions_info_by_topic("/image_raw")) == 1
@@ -76,34 +76,34 @@ def test_one_subscription_serves_all_tasks(ros):
     assert {first[0].task, second[0].task} == {"detector", "segmenter"}
     assert first[1].frame is second[1].frame
     # The first to go leaves it to the other, the last one takes it away.
-    ros.call(node.tasks["detector"].trigger_deactivate)
+    node.tasks["detector"].trigger_deactivate()
     assert len(node.bridge.inputs) == 1
-    ros.call(node.tasks["segmenter"].trigger_deactivate)
+    node.tasks["segmenter"].trigger_deactivate()
     assert node.bridge.inputs == {}
 
 
 def test_children_have_their_own_parameters_and_lifecycle(ros):
     node = make(ros)
-    assert ros.call(node.autostart)
+    assert node.autostart()
     assert ros.set(node.tasks["detector"], deadline_ms=12.0).successful
     assert node.bridge.session.executor.snapshot("detector").parameters.deadline_ns == 12_000_000
-    ros.call(node.tasks["segmenter"].trigger_deactivate)
+    node.tasks["segmenter"].trigger_deactivate()
     assert node.tasks["segmenter"].state_name == "inactive"
     before = node.tasks["detector"].snapshot.released
     ros.wait(lambda: node.tasks["detector"].snapshot.released > before)
-    ros.call(node.tasks["segmenter"].trigger_activate)
+    node.tasks["segmenter"].trigger_activate()
     ros.wait(lambda: node.tasks["segmenter"].snapshot.outcomes[Outcome.MET] > 0)
 
 
 def test_transitions_are_handed_down_and_can_be_repeated(ros):
     node = make(ros)
     for _ in range(2):
-        assert ros.call(node.autostart), node.fault
+        assert node.autostart(), node.fault
         assert {child.state_name for child in node.children} == {"active"}
         ros.wait(lambda: node.tasks["detector"].snapshot.outcomes[Outcome.MET] > 1)
-        ros.call(node.trigger_deactivate)
+        node.trigger_deactivate()
         assert {child.state_name for child in node.children} == {"inactive"}
-        ros.call(node.trigger_cleanup)
+        node.trigger_cleanup()
         assert {child.state_name for child in node.children} == {"unconfigured"}
 
 
@@ -124,7 +124,7 @@ def test_namespaces_make_several_cameras_and_tasks(ros):
     )  # fmt: skip
     front = ros.listen(Detection2DArray, "/detections")
     rear = ros.listen(Detection2DArray, "/rear/detections")
-    assert ros.call(node.autostart), node.fault
+    assert node.autostart(), node.fault
     assert front.wait_count(1)[0].header.frame_id == "camera"
     assert rear.wait_count(1)[0].header.frame_id == "rear"
     assert node.tasks["rear/detector"].get_fully_qualified_name() == "/rear/detector"
@@ -132,7 +132,7 @@ def test_namespaces_make_several_cameras_and_tasks(ros):
 
 def test_a_task_that_cannot_configure_leaves_all_unconfigured_and_is_named(ros):
     node = make(ros, segmenter={"model": "onnx:/nowhere.onnx"})
-    assert not ros.call(node.autostart)
+    assert not node.autostart()
     assert node.fault.startswith("task segmenter: ")
     assert "nowhere.onnx" in node.fault
     assert {child.state_name for child in (node, *node.children)} == {"unconfigured"}
@@ -142,7 +142,7 @@ def test_a_task_that_cannot_configure_leaves_all_unconfigured_and_is_named(ros):
 def test_an_unschedulable_set_is_refused_where_configured_so(ros, refuse):
     slow = {"model": "null:30", "warmup_runs": 2}
     node = make(ros, detector=slow, perception={"on_unschedulable": "refuse"} if refuse else {})
-    assert ros.call(node.autostart) is not refuse
+    assert node.autostart() is not refuse
     if refuse:
         assert "NOT schedulable" in node.fault
         assert {child.state_name for child in (node, *node.children)} == {"inactive"}
@@ -172,13 +172,13 @@ def test_a_configuration_that_cannot_be_used_is_refused(ros, overrides, text):
 
 def test_two_tasks_on_one_output_topic_are_refused(ros):
     node = ros.make(PerceptionNode, overrides={"perception": {"tasks": ["one", "two"]}})
-    assert not ros.call(node.autostart)
+    assert not node.autostart()
     assert "both publish /detections: give one a namespace" in node.fault
 
 
 def test_an_unknown_camera_is_refused(ros):
     node = make(ros, detector={**DETECTOR, "camera": "front"})
-    assert not ros.call(node.autostart)
+    assert not node.autostart()
     assert "camera 'front' is not in this process (there: camera)" in node.fault
 
 
@@ -211,7 +211,7 @@ def test_a_listener_that_fails_takes_no_frame_from_others(ros, monkeypatch):
     """EDGES 0: an exception of one task's listener took the frame from all, and the camera."""
     seen = Seen()
     node = make(ros, seen)
-    assert ros.call(node.autostart), node.fault
+    assert node.autostart(), node.fault
     accept, faults = node.tasks["detector"].accept, iter([KeyError("one"), KeyError("two")])
 
     def fail_first(frame, capture_ns):
@@ -223,7 +223,7 @@ def test_a_listener_that_fails_takes_no_frame_from_others(ros, monkeypatch):
     ros.wait(lambda: node.tasks["detector"].snapshot.outcomes[Outcome.FAILED] == 2)
     count = len(seen.items)
     seen.wait(count + 10)
-    ros.call(node.trigger_deactivate)
+    node.trigger_deactivate()
     failed = {r.sequence for r, _ in seen.of("detector") if r.outcome is Outcome.FAILED}
     numbers = {w.frame.sequence for r, w in seen.of("detector") if r.outcome is Outcome.FAILED}
     assert len(failed) == 2
@@ -240,9 +240,9 @@ def test_a_listener_that_fails_takes_no_frame_from_others(ros, monkeypatch):
 def test_a_child_that_was_shut_down_does_not_stop_the_end(ros):
     """EDGES 0: `ros2 lifecycle set /camera shutdown` kept the others from being shut down."""
     node = make(ros)
-    assert ros.call(node.autostart), node.fault
-    ros.call(node.cameras["camera"].trigger_shutdown)
-    ros.call(node.trigger_shutdown)
+    assert node.autostart(), node.fault
+    node.cameras["camera"].trigger_shutdown()
+    node.trigger_shutdown()
     assert node.fault == ""
     assert {child.state_name for child in (node, *node.children)} == {"finalized"}
     assert not node.bridge.session.running

@@ -37,7 +37,7 @@ def test_masks_have_the_size_of_the_source(ros):
     bench = Bench(ros, SegmenterNode, model="null:1,segmentation", kind="segmentation")
     classes = ros.listen(Image, "class_mask")
     colours = ros.listen(Image, "color_mask")
-    assert ros.call(bench.node.autostart)
+    assert bench.node.autostart()
     ros.wait(lambda: bench.images.get_subscription_count() == 1)
     ros.wait(lambda: bench.node._results._class_publisher.get_subscription_count())
     ros.wait(lambda: bench.node._results._color_publisher.get_subscription_count())
@@ -123,11 +123,11 @@ def test_frames_count_while_active_and_enabled_only(ros):
     ros.request(SetBool, "detector/enable", SetBool.Request(data=True))
     bench.send(make_image(ros), 2)
     assert bench.node.snapshot.released == 2
-    ros.call(bench.node.trigger_deactivate)
+    bench.node.trigger_deactivate()
     assert bench.node.snapshot is None
     assert bench.images.get_subscription_count() in (0, 1)  # discovery of the end takes a moment
     ros.wait(lambda: bench.images.get_subscription_count() == 0)
-    assert ros.call(bench.node.autostart)
+    assert bench.node.autostart()
 
 
 BAD_VALUES = (
@@ -169,8 +169,8 @@ def test_parameters_change_while_running(ros):
     assert bench.node.loaded.settings.max_detections == 3
     bench.send(make_image(ros), 2)
     results.wait_count(2)
-    ros.call(bench.node.trigger_deactivate)
-    ros.call(bench.node.trigger_cleanup)
+    bench.node.trigger_deactivate()
+    bench.node.trigger_cleanup()
     assert ros.set(bench.node, model="null:2").successful
 
 
@@ -206,7 +206,7 @@ def test_a_bad_model_leaves_the_node_unconfigured_with_the_reason(
     given = {name: text.format(tmp=tmp_path, good=good) for name, text in values.items()}
     bench = Bench(ros, **given)
     inbox = ros.listen(DiagnosticArray, "/diagnostics")
-    assert not ros.call(bench.node.autostart)
+    assert not bench.node.autostart()
     assert bench.node.is_unconfigured
     assert reason in bench.node.fault
     found = diagnostics_of(inbox, "detector: processing_time_status", b"\x02")
@@ -214,7 +214,7 @@ def test_a_bad_model_leaves_the_node_unconfigured_with_the_reason(
     # The fix is one parameter away.
     for name, value in {"model": "null:1", "kind": "detection"}.items():
         assert ros.set(bench.node, **{name: value}).successful
-    assert ros.call(bench.node.autostart), bench.node.fault
+    assert bench.node.autostart(), bench.node.fault
 
 
 def test_variants_are_switched_while_running(ros, shared_data):

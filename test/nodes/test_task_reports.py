@@ -199,7 +199,7 @@ def test_frames_of_cameras_without_a_converter(ros, encoding, pixel, rows):
 def test_an_incompatible_publisher_is_said(ros):
     inbox = ros.listen(DiagnosticArray, "/diagnostics")
     bench = Bench(ros, input_qos="DEFAULT")  # reliable; the publisher is best effort
-    assert ros.call(bench.node.autostart)
+    assert bench.node.autostart()
     ros.wait(lambda: bench.node.bridge.inputs[bench.node.input_key].incompatible == "RELIABILITY")
     found = diagnostics_of(inbox, "detector: camera_status", b"\x02")
     assert found[""] == "/image_raw: incompatible QoS: RELIABILITY"
@@ -231,8 +231,8 @@ def test_quality_of_service_can_be_overridden(ros):
     assert bench.node.get_parameter("qos_overrides./image_raw.subscription.depth").value == 3
     (info,) = ros.probe.get_subscriptions_info_by_topic("/image_raw")
     assert info.node_name == "detector"
-    ros.call(bench.node.trigger_deactivate)
-    assert ros.call(bench.node.autostart)
+    bench.node.trigger_deactivate()
+    assert bench.node.autostart()
 
 
 def test_simulated_time_gives_the_age_of_a_frame(ros):
@@ -258,7 +258,7 @@ def test_simulated_time_gives_the_age_of_a_frame(ros):
 def test_a_misspelt_parameter_of_a_file_is_said(ros):
     bench = Bench(ros, deadlin_ms=5.0)
     log = Log(bench.node)
-    assert ros.call(bench.node.autostart)
+    assert bench.node.autostart()
     assert log.count("there is no parameter deadlin_ms: its value is not used") == 1
 
 

@@ -98,7 +98,7 @@ def stuck(ros, block, monkeypatch):
     block.armed = True
     bench.images.publish(make_image(ros))
     assert block.entered.wait(60)
-    assert ros.call(bench.node.trigger_deactivate) == FAILURE
+    assert bench.node.trigger_deactivate() == FAILURE
     yield bench
     ros.wait(lambda: bench.images.get_subscription_count() == 1, "the subscription")
     bench.send(make_image(ros), 1)
@@ -110,14 +110,14 @@ def test_a_removal_that_times_out_is_finished_later(ros, block, stuck):
     """EDGES 15: the task can be activated again; nobody closes its runners meanwhile."""
     bench = stuck
     assert "is removed when it returns" in bench.node.fault
-    assert ros.call(bench.node.trigger_deactivate) == SUCCESS
-    assert ros.call(bench.node.trigger_activate) == FAILURE
+    assert bench.node.trigger_deactivate() == SUCCESS
+    assert bench.node.trigger_activate() == FAILURE
     assert "still being removed" in bench.node.fault
     block.armed = False
     block.let_go.set()
     executor = bench.node.session.executor
     ros.wait(lambda: "detector" not in executor._tasks, "the removal")
-    assert ros.call(bench.node.trigger_activate) == SUCCESS, bench.node.fault
+    assert bench.node.trigger_activate() == SUCCESS, bench.node.fault
 
 
 def test_a_cleanup_while_a_stage_runs_closes_its_runners_when_it_returns(ros, block, stuck):
@@ -126,10 +126,10 @@ def test_a_cleanup_while_a_stage_runs_closes_its_runners_when_it_returns(ros, bl
     loaded = bench.node.loaded
     close = loaded.close
     loaded.close = lambda: (close(), closed.set())
-    assert ros.call(bench.node.trigger_deactivate) == SUCCESS
-    assert ros.call(bench.node.trigger_cleanup) == SUCCESS
+    assert bench.node.trigger_deactivate() == SUCCESS
+    assert bench.node.trigger_cleanup() == SUCCESS
     assert not closed.is_set()
     block.armed = False
     block.let_go.set()
     assert closed.wait(60)
-    assert ros.call(bench.node.autostart), bench.node.fault
+    assert bench.node.autostart(), bench.node.fault

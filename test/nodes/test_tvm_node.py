@@ -58,7 +58,7 @@ def make_bench(ros, values, library):
     given = {**values, "engine_cache": str(library), "deadline_ms": 20_000.0}
     bench = Bench(ros, SegmenterNode, **given)
     ros.listen(Image, "class_mask")
-    assert ros.call(bench.node.autostart), bench.node.fault
+    assert bench.node.autostart(), bench.node.fault
     ros.wait(lambda: bench.images.get_subscription_count() == 1)
     return bench
 

@@ -135,13 +135,10 @@ class Ros:
         return future.result()
 
     def close(self) -> None:
-        def end() -> None:
-            for node in reversed(self._nodes):
-                if hasattr(node, "trigger_shutdown") and node.state_name != "finalized":
-                    node.trigger_shutdown()
-                node.destroy_node()
-
-        self.call(end)
+        for node in reversed(self._nodes):
+            if hasattr(node, "trigger_shutdown"):
+                node.trigger_shutdown()
+            self.call(node.destroy_node)
         assert self.spinner.stop(TIMEOUT_S)
         assert self.spinner.error is None, self.spinner.error
         self.spinner.executor.shutdown()

@@ -82,7 +82,7 @@ class Bench:
 
     def start(self) -> Inbox:
         results = self.ros.listen(Detection2DArray, "detections")
-        assert self.ros.call(self.node.autostart), self.node.fault
+        assert self.node.autostart(), self.node.fault
         self.ros.wait(lambda: self.images.get_subscription_count() == 1, "the subscription")
         self.ros.wait(results.subscription.get_publisher_count, "the publisher")
         self.ros.wait(lambda: self.node._results._publisher.get_subscription_count())
@@ -125,7 +125,7 @@ def start_coordinator(ros: Ros, tables: str, **values: Any) -> Any:
 
     given = {"tasks": ["detector"], "tables": [tables], **values}
     node = ros.make(CoordinatorNode, parameter_overrides=make_parameters(given))
-    assert ros.call(node.autostart), node.fault
+    assert node.autostart(), node.fault
     return node
 
 

@@ -82,17 +82,20 @@ class CameraNode(ManagedNode):
     @property
     def size(self) -> tuple[int, int] | None:
         """Height and width of the frames; None while unconfigured."""
-        return None if self.camera is None else self.camera.size
+        camera = self.camera
+        return None if camera is None else camera.size
 
     @property
     def rate_hz(self) -> float:
         """Rate at which frames are due; 0 = unknown."""
-        return 0.0 if self.camera is None else self.camera.rate_hz
+        camera = self.camera
+        return 0.0 if camera is None else camera.rate_hz
 
     @property
     def frames(self) -> int:
         """Frames delivered since it was configured."""
-        return 0 if self.camera is None else self.camera.state.frames
+        camera = self.camera
+        return 0 if camera is None else camera.state.frames
 
     def use_memory(self, task: str, allocate: Allocate) -> None:
         """Put the next frames into memory that the device of a task can read."""
@@ -218,8 +221,8 @@ class CameraNode(ManagedNode):
             self._infos.publish(self._info)
 
     def _make_status(self) -> Any:
-        values = self.parameters
-        state = None if self.camera is None else self.camera.state
+        values, camera = self.parameters, self.camera
+        state = None if camera is None else camera.state
         return camera_status(
             self.get_name(),
             self._arrivals.snapshot(time.monotonic_ns()),

@@ -54,9 +54,7 @@ class ComposedCohort:
     @property
     def failure(self) -> str:
         """Why the executor replaced the coordinator; empty while it uses it."""
-        return (
-            self._bridge.session.executor.selector_failure if self._bridge.session.running else ""
-        )
+        return self._bridge.session.selector_failure
 
     def signature(self) -> object:
         """Active tasks with variants and deadlines; when it changes, tables are made again."""
@@ -95,9 +93,10 @@ class ComposedCohort:
         """Tasks whose stages keep policies from switching inside a frame."""
         found = {}
         for name, node in self._tasks().items():
-            if node.loaded is None or node.snapshot is None:
+            loaded = node.loaded
+            if loaded is None or node.snapshot is None:
                 continue
-            stages = node.loaded.stages.items()
+            stages = loaded.stages.items()
             if coarse := [variant for variant, runs in stages if any(r.span > 1 for r in runs)]:
                 found[name] = (
                     f"{', '.join(coarse)}: several stages with one run, no boundary between them; "
@@ -156,7 +155,8 @@ def _make_table(node: TaskNode, given: TaskTable | None) -> TaskTable | str:
     It comes from the file's table `given`, else from the warm-up and the library.
     """
     loaded = node.loaded
-    assert loaded is not None
+    if loaded is None:
+        return "it is being cleaned up"
     if given is not None:
         if given.stages != loaded.stage_names:
             return (

@@ -23,7 +23,7 @@ from jetson_dnn_rt.coordinator.tables.tables import TaskTable
 from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError
 from jetson_dnn_rt.nodes.coordinator.composed_cohort import ComposedCohort
 from jetson_dnn_rt.nodes.coordinator.remote_cohort import RemoteCohort
-from jetson_dnn_rt.nodes.process.lifecycle import ManagedNode
+from jetson_dnn_rt.nodes.process.lifecycle import ManagedNode, on_ros_thread
 from jetson_dnn_rt.nodes.process.parameters import ParameterSet
 from jetson_dnn_rt.nodes.reports.diagnostics import (
     ERROR,
@@ -142,12 +142,16 @@ class CoordinatorNode(ManagedNode):
         self._topics = DebugTopics(self, names, COHORT_TOPICS)
         self.create_timer(REPORT_PERIOD_S, self._report)
 
+    # As timers start and stop coordination too, it starts and stops on the ROS thread only.
+
+    @on_ros_thread
     def activate(self) -> None:
         """Start deciding."""
         self._active = True
         if self.parameters.enable:
             self._start(self.parameters)
 
+    @on_ros_thread
     def deactivate(self) -> None:
         """Stop deciding."""
         self._stop()
@@ -155,7 +159,7 @@ class CoordinatorNode(ManagedNode):
 
     def cleanup(self) -> None:
         """Release clocks and platform."""
-        self._stop()
+        self.call_ros(self._stop)
         clocks, self.clocks = self.clocks, None
         if clocks is not None and not clocks.stop():
             self.get_logger().error(
@@ -318,8 +322,9 @@ class CoordinatorNode(ManagedNode):
         }
         if self.coordinator is not None:
             values |= self._describe_decisions(self.coordinator)
-        if self.clocks is not None:
-            values |= self._describe_platform(self._basis, self.clocks)
+        clocks = self.clocks
+        if clocks is not None:
+            values |= self._describe_platform(self._basis, clocks)
         values |= {f"task.{task}": text for task, text in self._cohort.states().items()}
         values |= {f"not_coordinated.{task}": why for task, why in self._uncoordinated.items()}
         level, message = self._judge()
@@ -335,8 +340,9 @@ class CoordinatorNode(ManagedNode):
         if not self.parameters.enable:
             return OK, "disabled: tasks keep their last variants"
         policy, coordinator = self.parameters.policy, self.coordinator
-        if self.clocks is not None and self.clocks.fault:
-            return WARN, self.clocks.fault
+        clocks = self.clocks
+        if clocks is not None and clocks.fault:
+            return WARN, clocks.fault
         if coordinator is None:
             return WARN, f"{policy} has no task to decide about"
         if coordinator.policy.adjusts_variants and self._uncoordinated:

@@ -129,7 +129,7 @@ def run_graph(
         node.on_tasks_ready = announce
         spinner = ended.enter_context(_spinning(node, context))
         node.bridge.want_clocks()
-        if not spinner.call(node.autostart):
+        if not node.autostart():
             raise ConfigurationError(node.fault)
         begin_ns = time.monotonic_ns()
         _wait(
@@ -159,7 +159,7 @@ def _spinning(node: PerceptionNode, context: Any) -> Iterator[Spinner]:
         yield spinner
     finally:
         if not spinner.ended.is_set():
-            spinner.call(node.trigger_shutdown)
+            node.trigger_shutdown()
         spinner.stop()
         spinner.executor.shutdown()
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+import functools
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from lifecycle_msgs.srv import ChangeState
 from rcl_interfaces.msg import SetParametersResult
 from rclpy.clock import Clock, ClockType
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
@@ -21,9 +25,13 @@ from jetson_dnn_rt.nodes.process.distribution import (
     given_parameters,
 )
 from jetson_dnn_rt.nodes.process.guard import guard, guard_client, guard_service
+from jetson_dnn_rt.nodes.process.late_answer import answer_late
 from jetson_dnn_rt.nodes.process.parameters import ParameterSet, gate_of
 from jetson_dnn_rt.nodes.process.qos import EventPoller, make_events
 from jetson_dnn_rt.safety.faults import FAULTS, describe_error, safe_text
+
+if TYPE_CHECKING:
+    from jetson_dnn_rt.nodes.process.running import Spinner
 
 EVENT_PERIOD_S = 0.5
 
@@ -35,14 +43,37 @@ SHARED_PARAMETERS = ("autostart", "use_sim_time", "start_type_description_servic
 
 SUCCESS = TransitionCallbackReturn.SUCCESS
 FAILURE = TransitionCallbackReturn.FAILURE
+ERROR = TransitionCallbackReturn.ERROR
+
+
+class LedNodeError(Exception):
+    """An unforeseen error in a node that this one leads; its text says where."""
+
+
+def on_ros_thread(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Make `ManagedNode.call_ros` run a method of a node."""
+
+    @functools.wraps(method)
+    def run(self: ManagedNode, *args: Any, **options: Any) -> Any:
+        return self.call_ros(lambda: method(self, *args, **options))
+
+    return run
 
 
 class ManagedNode(LifecycleNode):
     """Base of the package's nodes.
 
-    Subclasses override `configure`, `activate`, `deactivate`, `cleanup` and `end`; an error that
-    they raise leaves the node in the state it came from, with the reason in the log and in `fault`
-    (rclpy itself would swallow the exception).
+    Subclasses override `configure`, `activate`, `deactivate`, `cleanup` and `end`. What these
+    raise is logged and kept in `fault` (rclpy itself would swallow it). After a
+    `JetsonDnnRtError` the node is in the state it came from. Any other error is unforeseen: the
+    node goes through ErrorProcessing, which releases everything, and is unconfigured then, or
+    finalized when that fails too.
+
+    Transitions never run on the ROS thread, which goes on with frames, timers and services: those
+    requested of ``change_state`` have a thread of their own, others run on that of the caller.
+    Nodes with the same `turn`, as those of one process have, change their states one at a time.
+    Meanwhile ``change_state`` of the node and of those it leads (`children`) refuses, and their
+    parameters cannot be set.
 
     rclpy writes `qos_overrides` into the profile that it is given, so each publisher and
     subscription gets a copy.
@@ -51,31 +82,63 @@ class ManagedNode(LifecycleNode):
     events, parameter checks and the futures of clients, including those of rclpy's own services.
     """
 
-    def __init__(self, name: str, **options: Any) -> None:
-        self._events = EventPoller(self)  # Node's constructor already creates publishers
+    def __init__(self, name: str, *, turn: threading.RLock | None = None, **options: Any) -> None:
+        # Node's constructor already creates publishers.
+        self.spinner: Spinner | None = None  # whose thread is the ROS thread
+        self.turn = turn or threading.RLock()
+        self._requested = False  # `change_state` was accepted and is not answered
+        self._transitions = 0  # in progress, of this node and of those that lead it
+        self._events = EventPoller(self)
         self._live: set[Any] = set()
         """Timers and subscriptions that are not destroyed."""
         super().__init__(name, **options)
         self._find_state = find_state(self)
         # Services of the life cycle, which rclpy makes without `create_service`.
         for service in self.services:
-            if not hasattr(service.callback, "__wrapped__"):
-                service.callback = self._guard_service(
-                    service.callback, service.srv_type, service.srv_name
-                )
+            if hasattr(service.callback, "__wrapped__"):
+                continue
+            if service.srv_type is ChangeState:
+                service.callback = functools.partial(self._run, service.callback)
+            service.callback = self._guard_service(
+                service.callback, service.srv_type, service.srv_name
+            )
+            if service.srv_type is ChangeState:
+                answer_late(service, f"transition of {name}", self._accept, self._end_request)
         self.fault = ""
         self._locked = ParameterSet(self, CommonConfig).value.lock_configuration
         gate_of(self).locked = self._locked
         self._was_configured = self._inside = False
-        self._permanent: set[Any] = set()  # publishers and timers that `configure` did not make
+        # Publishers and timers that `configure` did not make; None before its first call.
+        self._permanent: set[Any] | None = None
         self.create_timer(EVENT_PERIOD_S, self._events.poll)
 
     def declare(self, kind: type[Values], **options: Any) -> ParameterSet[Values]:
         """Declare parameters; what is not dynamic is fixed while the node is configured."""
-        return ParameterSet(self, kind, is_fixed=lambda: not self.is_unconfigured, **options)
+        return ParameterSet(
+            self,
+            kind,
+            is_fixed=lambda: not self.is_unconfigured,
+            is_busy=lambda: self.in_transition,
+            **options,
+        )
+
+    # -- the ROS thread ------------------------------------------------------------------------
+
+    def call_ros(self, function: Callable[[], Any]) -> Any:
+        """Run a function on the ROS thread, between two callbacks, and return its value.
+
+        Frames wait meanwhile. Where no thread spins the node, the caller runs the function.
+        """
+        from jetson_dnn_rt.nodes.process.running import SpinEndedError
+
+        if self.spinner is not None:
+            with contextlib.suppress(SpinEndedError):
+                return self.spinner.call(function)
+        return function()
 
     # -- guarded callbacks and polled events ---------------------------------------------------
 
+    @on_ros_thread
     def create_publisher(self, msg_type: Any, topic: str, qos_profile: Any, **options: Any) -> Any:
         """Create a publisher that warns when a subscription does not match."""
         events = make_events(
@@ -91,6 +154,7 @@ class ManagedNode(LifecycleNode):
             PublisherEventCallbacks, create, msg_type, topic, copy(qos_profile), **options
         )
 
+    @on_ros_thread
     def create_subscription(
         self,
         msg_type: Any,
@@ -122,7 +186,10 @@ class ManagedNode(LifecycleNode):
     def _create_polled(
         self, events: type[Any], create: Callable[..., Any], *args: Any, **options: Any
     ) -> Any:
-        """Create a publisher or subscription, without events where the middleware lacks them."""
+        """Create a publisher or subscription, without events where the middleware lacks them.
+
+        On the ROS thread, as an executor must not see the events before `EventPoller` has them.
+        """
         try:
             entity = create(*args, **options)
         except UnsupportedEventTypeError:
@@ -130,6 +197,7 @@ class ManagedNode(LifecycleNode):
             entity = create(*args, **options)
         return self._events.watch(entity)
 
+    @on_ros_thread
     def create_timer(
         self, timer_period_sec: float, callback: Callable[[], None], *args: Any, **options: Any
     ) -> Any:
@@ -183,6 +251,7 @@ class ManagedNode(LifecycleNode):
             )
         )
 
+    @on_ros_thread
     def destroy_timer(self, timer: Any) -> bool:
         """Destroy a timer."""
         self._live.discard(timer)
@@ -193,11 +262,13 @@ class ManagedNode(LifecycleNode):
         self._live.clear()
         super().destroy_node()
 
+    @on_ros_thread
     def destroy_publisher(self, publisher: Any) -> bool:
         """Destroy a publisher."""
         self._events.forget(publisher)
         return super().destroy_publisher(publisher)
 
+    @on_ros_thread
     def destroy_subscription(self, subscription: Any) -> bool:
         """Destroy a subscription."""
         self._live.discard(subscription)
@@ -242,6 +313,16 @@ class ManagedNode(LifecycleNode):
         """Whether nothing is loaded."""
         return self.state_name == "unconfigured"
 
+    @property
+    def children(self) -> tuple[ManagedNode, ...]:
+        """Nodes that this one leads."""
+        return ()
+
+    @property
+    def in_transition(self) -> bool:
+        """Whether the state of this node, or of one that leads it, is about to change."""
+        return self._requested or self._transitions > 0
+
     def autostart(self) -> bool:
         """Configure and activate, from any state; False when one of them failed."""
         if self.state_name == "unconfigured" and self.trigger_configure() != SUCCESS:
@@ -250,17 +331,76 @@ class ManagedNode(LifecycleNode):
             self.state_name == "inactive" and self.trigger_activate() == SUCCESS
         )
 
-    def trigger_shutdown(self) -> TransitionCallbackReturn:
-        """Shut down, from any state; does nothing the second time (rclpy would raise)."""
-        return SUCCESS if self.state_name == "finalized" else super().trigger_shutdown()
-
     def trigger_configure(self) -> TransitionCallbackReturn:
         """Configure on behalf of this process, whatever `lock_configuration` is."""
-        return self._from_inside(super().trigger_configure)
+        return self._run(self._from_inside, super().trigger_configure)
+
+    def trigger_activate(self) -> TransitionCallbackReturn:
+        """Activate."""
+        return self._run(super().trigger_activate)
+
+    def trigger_deactivate(self) -> TransitionCallbackReturn:
+        """Deactivate."""
+        return self._run(super().trigger_deactivate)
 
     def trigger_cleanup(self) -> TransitionCallbackReturn:
         """Clean up on behalf of this process, whatever `lock_configuration` is."""
-        return self._from_inside(super().trigger_cleanup)
+        return self._run(self._from_inside, super().trigger_cleanup)
+
+    def trigger_shutdown(self, timeout_s: float = -1) -> TransitionCallbackReturn:
+        """Shut down, from any state; does nothing the second time (rclpy would raise).
+
+        `TimeoutError` when another transition of the process has not ended after `timeout_s`.
+        """
+        shut_down = super().trigger_shutdown
+        return self._run(
+            lambda: SUCCESS if self.state_name == "finalized" else shut_down(), timeout_s=timeout_s
+        )
+
+    def _run(self, transition: Callable[..., Any], *args: Any, timeout_s: float = -1) -> Any:
+        """Run a transition when it is this node's turn."""
+        spinner = self.spinner
+        if spinner is not None and spinner.is_current_thread:
+            # It may wait for this thread, and holds up frames if it does not.
+            raise RuntimeError(f"{self.get_name()}: a transition cannot run on the ROS thread")
+        if not self.turn.acquire(timeout=timeout_s):
+            raise TimeoutError(f"another transition has not ended after {timeout_s} s")
+        try:
+            with self._changing():
+                return transition(*args)
+        finally:
+            self.turn.release()
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Count a transition of this node and of those it leads."""
+        nodes = (self, *self.children)
+
+        def count() -> None:
+            for node in nodes:
+                node._transitions += 1
+
+        # There, so that no callback of these nodes is at work when the transition begins.
+        self.call_ros(count)
+        try:
+            yield
+        finally:
+            for node in nodes:
+                node._transitions -= 1
+
+    def _accept(self) -> bool:
+        """Whether a request to change the state is accepted; on the ROS thread."""
+        if self.in_transition:
+            self.get_logger().error(
+                f"change_state is refused: another transition has not ended (the node is "
+                f"{self.state_name}); fix: wait for the answer of the first"
+            )
+            return False
+        self._requested = True
+        return True
+
+    def _end_request(self) -> None:
+        self._requested = False
 
     def _from_inside(
         self, transition: Callable[[], TransitionCallbackReturn]
@@ -295,7 +435,7 @@ class ManagedNode(LifecycleNode):
         done = self._attempt("configure", self.configure, self.cleanup)
         if done == SUCCESS:
             self._was_configured = True
-        else:
+        elif done == FAILURE:
             self._destroy_made()
         return done
 
@@ -319,12 +459,27 @@ class ManagedNode(LifecycleNode):
     def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Stop, from any state."""
         done = self._attempt("shut down", self.end)
-        if self._was_configured:
-            self._destroy_made()
-        return done
+        self._destroy_made()
+        # Finalized in either case, to which ErrorProcessing could add nothing.
+        return SUCCESS if done == SUCCESS else FAILURE
 
+    def on_error(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Release everything after an unforeseen error; finalize the node when that fails."""
+        released = [self._undo(undo, "an error") for undo in (self.deactivate, self.cleanup)]
+        self._destroy_made()
+        if all(released):
+            self._was_configured = False  # as after a configuration that failed
+            return SUCCESS
+        self.fault += "; what it had acquired cannot be released; fix: restart the process"
+        self.get_logger().error(f"finalized: {self.fault}")
+        self._undo(self.end, "an error")
+        return FAILURE
+
+    @on_ros_thread
     def _destroy_made(self) -> None:
         """Destroy the publishers and timers that were made since `configure` was called."""
+        if self._permanent is None:
+            return
         for publisher in {*self.publishers} - self._permanent:
             self.destroy_publisher(publisher)
         for timer in {*self.timers} - self._permanent:
@@ -339,16 +494,23 @@ class ManagedNode(LifecycleNode):
         except BaseException as error:
             self.fault = _reason(error)
             self.get_logger().error(f"cannot {what}: {self.fault}")
-            if undo is not None:
-                guard(undo, f"{self.get_name()}: {undo.__name__} after a failed {what}")()
-            return FAILURE
+            foreseen = isinstance(error, JetsonDnnRtError)
+            if foreseen and (undo is None or self._undo(undo, f"a failed {what}")):
+                return FAILURE
+            return ERROR
         self.fault = ""
         return SUCCESS
+
+    def _undo(self, undo: Callable[[], None], after: str) -> bool:
+        """Undo what a transition did; False when it raises."""
+        failed: list[BaseException] = []
+        guard(undo, f"{self.get_name()}: {undo.__name__} after {after}", failed.append)()
+        return not failed
 
 
 def _reason(error: BaseException) -> str:
     """The text of errors raised on purpose; others with their type and place."""
-    if isinstance(error, JetsonDnnRtError):
+    if isinstance(error, (JetsonDnnRtError, LedNodeError)):
         return safe_text(error, LONGEST_REASON)
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:

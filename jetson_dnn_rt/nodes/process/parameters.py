@@ -60,7 +60,7 @@ class ParameterSet(Generic[Values]):
     `declaration` is a frozen dataclass as in `config.declaration`; its ``__post_init__`` raises
     `ConfigurationError` for combinations that cannot be used. `defaults` has this node's defaults
     by field, and the values of fields that are not parameters. `is_fixed` says whether parameters
-    that are not dynamic may not change now.
+    that are not dynamic may not change now, `is_busy` whether none may.
 
     `on_change` is called with the old and the new value, once all parameters of a request have
     been checked. It raises `ConfigurationError` to refuse the new value before it has changed
@@ -76,10 +76,11 @@ class ParameterSet(Generic[Values]):
         *,
         defaults: Mapping[str, Any] | None = None,
         is_fixed: Callable[[], bool] = lambda: False,
+        is_busy: Callable[[], bool] = lambda: False,
         on_change: Callable[[Values, Values], None] = lambda before, after: None,
     ) -> None:
         self._items = {item.name: item for item in describe(declaration)}
-        self._is_fixed, self.on_change = is_fixed, on_change
+        self._is_fixed, self._is_busy, self.on_change = is_fixed, is_busy, on_change
         declared_fields = {item.field for item in self._items.values()}
         # Fields that are not parameters get their values from the node.
         values = {k: v for k, v in (defaults or {}).items() if k not in declared_fields}
@@ -114,6 +115,11 @@ class ParameterSet(Generic[Values]):
             if not item.dynamic and self._is_fixed():
                 raise ConfigurationError(
                     f"{item.name} is read when the node is configured: clean it up first"
+                )
+            if self._is_busy():
+                raise ConfigurationError(
+                    f"{item.name} cannot be set while the node changes its state: set it again "
+                    "when it has done so"
                 )
             changes[item.field] = value
         return dataclasses.replace(self.value, **changes) if changes else self.value  # type: ignore

@@ -128,6 +128,10 @@ def use_ros_logging() -> None:
         logger.propagate = False
 
 
+class SpinEndedError(RuntimeError):
+    """The ROS thread has ended."""
+
+
 class Spinner:
     """Spins an executor on its own thread until stopped.
 
@@ -151,18 +155,27 @@ class Spinner:
     def add(self, node: Node) -> None:
         """Spin a node and its children."""
         for one in (node, *getattr(node, "children", ())):
+            if hasattr(one, "spinner"):  # a `ManagedNode`
+                one.spinner = self
             self.executor.add_node(one)
 
     def start(self) -> None:
         """Start to spin."""
         self._thread = start_thread(self._run, "ros-spin")
 
+    @property
+    def is_current_thread(self) -> bool:
+        """Whether the calling thread is the spinning one."""
+        return threading.current_thread() is self._thread
+
     def call(self, function: Callable[[], Any], timeout_s: float | None = None) -> Any:
         """Run a function on the spinning thread, between two callbacks, and return its value.
 
-        Raises `TimeoutError` when it is not done in time (it is not stopped), `RuntimeError` when
-        the spinning thread has ended.
+        On the spinning thread it runs at once. Raises `TimeoutError` when it is not done in time
+        (it is not stopped), `SpinEndedError` when the spinning thread has ended.
         """
+        if self.is_current_thread:
+            return function()
         done = threading.Event()
         outcome: list[Any] = [None, None]
 
@@ -176,7 +189,7 @@ class Spinner:
 
         with self._lock:
             if not self._running or self.ended.is_set():
-                raise RuntimeError("the ROS thread has ended")
+                raise SpinEndedError("the ROS thread has ended")
             self._calls.append(run)
         self.executor.wake()
         if not done.wait(timeout_s):
@@ -228,7 +241,11 @@ class Spinner:
             self.error = error
             raise
         finally:
-            self.ended.set()
+            with self._lock:
+                self.ended.set()
+                calls, self._calls = self._calls, []
+            for run in calls:  # somebody waits for them
+                run()
             self._on_end(self.error)
 
 
@@ -332,13 +349,11 @@ class _Process:
         if spinner is None or node is None or context is None or spinner.ended.is_set():
             return
 
-        def shut_down() -> None:
-            node.trigger_shutdown()
+        end_s = time.monotonic() + SHUTDOWN_LIMIT_S
+        with contextlib.suppress(TimeoutError, SpinEndedError):
+            node.trigger_shutdown(SHUTDOWN_LIMIT_S)
             # The DDS participant goes with the last node: others see that at once.
-            node.destroy_node()
-
-        with contextlib.suppress(TimeoutError, RuntimeError):
-            spinner.call(shut_down, SHUTDOWN_LIMIT_S)
+            spinner.call(node.destroy_node, end_s - time.monotonic())
             if spinner.stop(0.1):
                 context.try_shutdown()
 
@@ -361,8 +376,7 @@ class _Process:
         self._context, self._node, self._spinner = context, node, spinner
         spinner.start()
         if node.get_parameter("autostart").value:
-            with contextlib.suppress(RuntimeError):
-                spinner.call(node.autostart)
+            node.autostart()
 
     def _on_spin_end(self, error: BaseException | None) -> None:
         # Shutting the context down makes a spinning thread raise, which is not a fault.

@@ -24,18 +24,19 @@ if TYPE_CHECKING:
     from rclpy.node import Node
 
     from jetson_dnn_rt.nodes.cameras.camera import CameraNode
+    from jetson_dnn_rt.nodes.process.lifecycle import ManagedNode
 
 
 class SessionBridge:
     """Connects the nodes of a process with their session: frames go in, clocks into its trace.
 
-    `node` owns the image subscriptions; `cameras` are those of this process, by name.
-    `find_clocks` returns the owner of the clocks, where it is in this process and configured.
+    `node` owns the image subscriptions, which change on the ROS thread only; `cameras` are those
+    of this process, by name. `find_clocks` returns the owner of the clocks, where it is in this process and configured.
     """
 
     def __init__(
         self,
-        node: Node,
+        node: ManagedNode,
         cameras: Mapping[str, CameraNode] | None = None,
         find_clocks: Callable[[], ClockThread | None] = lambda: None,
     ) -> None:
@@ -73,13 +74,16 @@ class SessionBridge:
 
         With `quickly`, for a process that is ending, the trace stays as it is on disk.
         """
-        for key in list(self.inputs):
-            self.inputs.pop(key).close()
+        self._node.call_ros(self._close_inputs)
         self.session.stop(timeout_s, quickly=quickly)
         watch, self._clock_watch = self._clock_watch, None
         if watch is not None:
             watch.stop(timeout_s)
         self._watch_wanted = False
+
+    def _close_inputs(self) -> None:
+        for key in list(self.inputs):
+            self.inputs.pop(key).close()
 
     def commit(self) -> None:
         """Judge the active tasks and trace them; see `Session.commit`."""
@@ -138,7 +142,10 @@ class SessionBridge:
         """
         if camera:
             self.camera(camera).fanout.add(task, listener)
-            return
+        else:
+            self._node.call_ros(lambda: self._subscribe(task, listener, key))
+
+    def _subscribe(self, task: str, listener: FrameListener, key: InputKey) -> None:
         if key not in self.inputs:
             rival = next((k for k in self.inputs if k.topic == key.topic), None)
             if rival is not None:
@@ -147,7 +154,7 @@ class SessionBridge:
                     "on one topic share one subscription, hence its settings"
                 )
             self.inputs[key] = ImageInput(self._node, key, self.submit)
-            # The calling thread runs the callbacks that deliver frames.
+            # This thread runs the callbacks that deliver frames.
             self.session.executor.realtime.apply_to_io()
         self.inputs[key].fanout.add(task, listener)
 
@@ -168,6 +175,9 @@ class SessionBridge:
         """Stop the frames of a task; an unused subscription is destroyed."""
         for camera in self.cameras.values():
             camera.fanout.remove(task)
+        self._node.call_ros(lambda: self._unsubscribe(task))
+
+    def _unsubscribe(self, task: str) -> None:
         for key, image_input in list(self.inputs.items()):
             image_input.fanout.remove(task)
             if not image_input.fanout:

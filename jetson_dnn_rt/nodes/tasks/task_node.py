@@ -164,15 +164,9 @@ class TaskNode(ManagedNode):
             self.bridge.start(self._process.value, self.parameters.threads)
         values = self.parameters
         self.timing = self._make_timing(values)
-        logger = self.get_logger()
-
-        def log(text: str) -> None:
-            logger.info(text)
-            # Their timer waits for this thread meanwhile.
-            self._diagnostics.publish()
-
-        self._diagnostics.publish()
-        loaded = self.session.load(values, self.frame_size, log=log, on_device=bool(values.camera))
+        loaded = self.session.load(
+            values, self.frame_size, log=self.get_logger().info, on_device=bool(values.camera)
+        )
         if loaded.allocate_frame is not None:
             self.bridge.camera(values.camera).use_memory(self.task, loaded.allocate_frame)
         self._arrivals = Arrivals()
@@ -186,7 +180,7 @@ class TaskNode(ManagedNode):
         self._reports = TimingReports(
             self,
             self.timing,
-            lambda: () if self.loaded is None else self.loaded.variant_names,
+            lambda: loaded.variant_names,
             values.debug_topics,
         )
         self._frame_timing = FrameTimingTopic(self, self.task, self.timing, self._read_budgets)
@@ -283,6 +277,9 @@ class TaskNode(ManagedNode):
             self._labels.publish(values.confidence_threshold)
 
     def _on_enable(self, request: Any, response: Any) -> Any:
+        if self.in_transition:
+            response.message = "the node changes its state: ask again when it has done so"
+            return response
         self._enabled = request.data
         response.success = True
         response.message = "frames are taken" if request.data else "frames are ignored"
@@ -336,7 +333,7 @@ class TaskNode(ManagedNode):
                 level, message = ERROR, f"suspended: {snapshot.suspended}"
             elif snapshot.withdrawn:
                 level, message = WARN, "withdrawn: " + ", ".join(snapshot.withdrawn)
-            if level == OK and (failure := session.executor.selector_failure):
+            if level == OK and (failure := session.selector_failure):
                 level, message = WARN, f"selector set aside: {failure}"
         if loaded is not None:
             values |= describe_variants(loaded, session.find_build(self.task))
@@ -368,8 +365,9 @@ class TaskNode(ManagedNode):
         camera = self.bridge.cameras.get(values.camera)
         stream = self.bridge.inputs.get(self.input_key)
         error, ended, extra = "", False, {}
-        if camera is not None and camera.camera is not None:
-            error, ended = camera.camera.state.error, camera.camera.state.ended
+        source = None if camera is None else camera.camera
+        if source is not None:
+            error, ended = source.state.error, source.state.ended
         if stream is not None:
             extra = {
                 "deadline_events": stream.deadline_events,
@@ -397,10 +395,7 @@ class TaskNode(ManagedNode):
     @property
     def snapshot(self) -> Any:
         """The executor's counts of this task; None while it is not active."""
-        if not self.session.is_active(self.task):
-            return None
-        self.session.executor.check_watchdog()
-        return self.session.executor.snapshot(self.task)
+        return self.session.snapshot(self.task)
 
 
 class DetectorNode(TaskNode):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.nodes.reports.diagnostics import OK, WARN, make_status
 from jetson_dnn_rt.traces.drift import LEARNED_TIMES
 
@@ -75,18 +76,23 @@ def describe_variants(loaded: Task, build: BackgroundBuild | None) -> dict[str, 
 def session_values(session: Session) -> dict[str, object]:
     """Verdict and real-time settings of a process."""
     values: dict[str, object] = {}
-    if session.running:
+    try:
+        executor = session.executor
+    except ConfigurationError:  # it does not run
+        executor = None
+    if executor is not None:
         values |= {"workers": session.split.workers, "threads": session.split.threads}
-        values |= session.executor.describe()
+        values |= executor.describe()
     if session.cohort_slowdown:
         factors = (f"{count}: {factor:.2f}" for count, factor in session.cohort_slowdown.items())
         values["cohort_slowdown"] = ", ".join(factors)
-    if session.verdict is not None:
-        values["schedulable"] = session.verdict.schedulable
-        values["utilization"] = session.verdict.utilization
-        values["schedulability"] = str(session.verdict)
-    if session.running:
-        for setting in session.executor.realtime.settings:
+    verdict = session.verdict
+    if verdict is not None:
+        values["schedulable"] = verdict.schedulable
+        values["utilization"] = verdict.utilization
+        values["schedulability"] = str(verdict)
+    if executor is not None:
+        for setting in executor.realtime.settings:
             state = "applied" if setting.applied else "NOT applied"
             values[f"realtime.{setting.name}"] = f"{state}: {setting.detail}"
     values |= session.describe_trace()[1]
