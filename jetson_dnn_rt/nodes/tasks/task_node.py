@@ -178,10 +178,7 @@ class TaskNode(ManagedNode):
         self._labels = LabelTopics(self, [f"{space}label_info" for space in spaces], labels)
         self._debug_image = DebugImage(self, [f"{space}debug_image" for space in spaces], labels)
         self._reports = TimingReports(
-            self,
-            self.timing,
-            lambda: loaded.variant_names,
-            values.debug_topics,
+            self, self.timing, lambda: loaded.variant_names, values.debug_topics
         )
         self._frame_timing = FrameTimingTopic(self, self.task, self.timing, self._read_budgets)
         self._labels.publish(values.confidence_threshold)
