@@ -5,13 +5,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 WITH_ROS := . $(VENV)/env.sh &&
 DEMO_SECONDS ?= 20
+# Everything is tested on Kilted, then the nodes on Jazzy; ROS=kilted, ROS=jazzy: one of the two.
+ROS ?= kilted jazzy
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint clean
+.PHONY: help setup setup-kilted setup-jazzy demo test lint clean
 
 help:
 	@echo "make demo   set up, then run detection and segmentation on the built-in camera for $(DEMO_SECONDS) s; writes demo_output/"
-	@echo "make test   set up, then lint, types, import rules and all tests"
+	@echo "make test   set up, then lint, types, import rules and all tests, and those of nodes on Jazzy"
+	@echo "            ROS=kilted without Jazzy, ROS=jazzy only the tests of nodes there"
 	@echo "make lint   set up, then lint, types and import rules"
 	@echo "make setup  only the environment ($(VENV))"
 	@echo "make clean  remove the environment and everything made"
@@ -20,14 +23,19 @@ help:
 setup:
 	@$(PYTHON) tools/setup_env.py --venv $(VENV)
 
+setup-kilted: setup
+
+setup-jazzy:
+	@$(PYTHON) tools/setup_env.py --venv $(VENV)-jazzy --ros jazzy
+
 demo: setup
 	$(WITH_ROS) jetson-dnn-rt run --params config/perception.param.yaml --seconds $(DEMO_SECONDS) --output demo_output
 
-test: setup
-	@$(WITH_ROS) python tools/check.py --tests
+test: $(addprefix setup-,$(ROS))
+	@$(PYTHON) tools/check.py --tests $(ROS)
 
 lint: setup
-	@$(WITH_ROS) python tools/check.py
+	@$(PYTHON) tools/check.py
 
 clean:
-	rm -rf $(VENV) build install log demo_output *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-jazzy build install log demo_output *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from jetson_dnn_rt.cli.environment import profile_variable
+
 ROOT = Path(__file__).resolve().parent.parent
 SHARED_DATA = ROOT.parent / "shared" / "data"
 PROFILE = os.fspath(ROOT / "config" / "fastdds_profile.xml")
@@ -26,10 +28,7 @@ def prepare_ros_environment():
     os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"
     if os.environ.get("ROS_DISTRO") == "humble":
         os.environ["ROS_LOCALHOST_ONLY"] = "1"
-    # Fast DDS 2 (up to Jazzy) and Fast DDS 3 read different variables; 3 warns of the older one.
-    fast_dds_2 = os.environ.get("ROS_DISTRO") in ("humble", "iron", "jazzy")
-    name = "FASTRTPS" if fast_dds_2 else "FASTDDS"
-    os.environ[f"{name}_DEFAULT_PROFILES_FILE"] = PROFILE
+    os.environ[profile_variable()] = PROFILE
     if Path(sys.prefix, "share", "ament_index").is_dir():
         paths = os.environ.get("AMENT_PREFIX_PATH", "").split(os.pathsep)
         if sys.prefix not in paths:

@@ -1,6 +1,7 @@
 """Run all checks of the checkout; exit code 0 if all pass, otherwise 1.
 
-All run even if one fails. pytest comes last, so that its closing line ends the output.
+All run even if one fails. At the end come the closing lines of the runs of pytest, that of
+everything last. Standard library only: each check runs in the environment that has it.
 """
 
 from __future__ import annotations
@@ -9,12 +10,12 @@ import argparse
 import os
 import subprocess
 import sys
-import sysconfig
 import time
 from pathlib import Path
 
+from setup_ros import DEFAULT, DISTRIBUTIONS, clean_environment
+
 ROOT = Path(__file__).resolve().parent.parent
-SCRIPTS = Path(sysconfig.get_path("scripts"))
 
 CHECKS = {
     "format": ("ruff", "format", "--check", "."),
@@ -24,31 +25,83 @@ CHECKS = {
 }
 # More than two would not be faster: the tests in real time, half of all, run one by one.
 WORKERS = 2 if len(os.sched_getaffinity(0)) > 1 else 0
-TESTS = ("pytest", "--durations=10", "-n", str(WORKERS), "--no-loadscope-reorder")
+EVERYTHING = ("pytest", "--durations=10", "-n", str(WORKERS), "--no-loadscope-reorder")
+# What runs on rclpy, on a distribution that has not the whole environment.
+NODES = (
+    *("pytest", "--durations=10", "test/nodes", "test/launch"),
+    *("test/test_fastdds_profile.py", "test/test_packaging_interfaces.py"),
+)
+
+
+def find_environment(ros: str) -> Path:
+    """Return the environment of a distribution."""
+    return ROOT / (".venv" if ros == DEFAULT else f".venv-{ros}")
+
+
+def in_environment(prefix: Path, command: tuple[str, ...]) -> list[str]:
+    """Return the command that runs another in an environment."""
+    return ["bash", "-c", f'. "{prefix}/env.sh" && exec "$@"', "bash", *command]
 
 
 def run_check(name: str, command: tuple[str, ...]) -> bool:
     """Run one check with its output shown; return whether it passed."""
     print(f"== {name}: {' '.join(command)}", flush=True)
     started = time.monotonic()
-    code = subprocess.run([SCRIPTS / command[0], *command[1:]], cwd=ROOT).returncode
+    whole = in_environment(find_environment(DEFAULT), command)
+    code = subprocess.run(whole, cwd=ROOT, env=clean_environment()).returncode
     word = "passed" if code == 0 else f"FAILED (exit code {code})"
     print(f"== {name}: {word}, {time.monotonic() - started:.1f} s\n", flush=True)
     return code == 0
 
 
+def run_tests(ros: str) -> tuple[bool, str]:
+    """Run the tests of a distribution; return whether they passed, and the closing line."""
+    command = EVERYTHING if ros == DEFAULT else NODES
+    print(f"== tests, {ros}: {' '.join(command)}", flush=True)
+    env = clean_environment()
+    if ros != DEFAULT:
+        env.pop("AMENT_PREFIX_PATH", None)  # of a shell that uses the default environment
+    end = b""
+    with subprocess.Popen(
+        in_environment(find_environment(ros), command), cwd=ROOT, env=env, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        while part := os.read(process.stdout.fileno(), 1 << 16):
+            sys.stdout.buffer.write(part)
+            sys.stdout.flush()
+            end = (end + part)[-4096:]
+    lines = end.decode(errors="replace").rstrip().splitlines()
+    return process.returncode == 0, lines[-1] if lines else "no output"
+
+
 def main() -> int:
     """Run the static checks and, if requested, the tests."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tests", action="store_true", help="run pytest as well")
-    options = parser.parse_args()
-    failed = [name for name, command in CHECKS.items() if not run_check(name, command)]
-    verdict = f"FAILED: {', '.join(failed)}" if failed else "all passed"
-    print(f"== static checks: {verdict}\n", flush=True)
-    if not options.tests:
-        return 1 if failed else 0
-    tests = subprocess.run([SCRIPTS / TESTS[0], *TESTS[1:]], cwd=ROOT).returncode
-    return 1 if failed or tests != 0 else 0
+    parser.add_argument(
+        "--tests",
+        nargs="+",
+        choices=DISTRIBUTIONS,
+        default=[],
+        metavar="ROS",
+        help=f"run pytest as well: everything on {DEFAULT}, the tests of nodes on another",
+    )
+    wanted: list[str] = parser.parse_args().tests
+    failed: list[str] = []
+    if not wanted or DEFAULT in wanted:
+        failed = [name for name, command in CHECKS.items() if not run_check(name, command)]
+        verdict = f"FAILED: {', '.join(failed)}" if failed else "all passed"
+        print(f"== static checks: {verdict}\n", flush=True)
+    if (sourced := os.environ.get("ROS_DISTRO")) and wanted:
+        if DEFAULT not in wanted:
+            print(f"ROS 2 {sourced} is sourced, so it is the one to test. Fix: make test")
+            return 2
+        wanted = [DEFAULT]
+    results = {ros: run_tests(ros) for ros in sorted(wanted, key=lambda ros: ros != DEFAULT)}
+    if len(results) > 1:
+        print()
+        for ros, (_, line) in reversed(results.items()):
+            print(f"== {ros}:\n{line}", flush=True)
+    return 1 if failed or not all(passed for passed, _ in results.values()) else 0
 
 
 if __name__ == "__main__":

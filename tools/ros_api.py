@@ -222,8 +222,9 @@ class Sources:
             if isinstance(base, ast.Subscript):
                 base = base.value
             found = self._find(module, base.id) if isinstance(base, ast.Name) else None
-            if found is not None and isinstance(found[1], ast.ClassDef):
-                inherited = self._class(*found)
+            where, one = found or ("", None)
+            if isinstance(one, ast.ClassDef):
+                inherited = self._class(where, one)
                 members |= inherited
                 keywords += [
                     one

@@ -37,6 +37,8 @@ if sys.version_info < OLDEST_PYTHON:
 
 from setup_progress import Progress, SetupError, fail  # noqa: E402
 from setup_ros import (  # noqa: E402
+    DEFAULT,
+    DISTRIBUTIONS,
     INTERFACES,
     build_missing_interfaces,
     check_build_tools,
@@ -117,19 +119,23 @@ class Environment:
     """Virtual environment at `prefix`, its stamp and the steps that create it.
 
     It is made from the interpreter `base`. `system_ros` is the folder of the rclpy which that
-    interpreter imports: with one, the environment sees the system's packages.
+    interpreter imports: with one, the environment sees the system's packages. Without, it gets
+    the distribution `ros`: the default one with everything, another with what tests of nodes need.
     """
 
-    def __init__(self, prefix: Path, base: str, system_ros: str | None) -> None:
+    def __init__(
+        self, prefix: Path, base: str, system_ros: str | None, ros: str = DEFAULT
+    ) -> None:
         self.prefix = prefix
         self.base = base
         self.system_ros = system_ros
+        self.ros = ros
         self.python = os.fspath(prefix / "bin" / "python")
         self._stamp = prefix / ".setup-stamp.json"
 
     def wanted_stamp(self) -> dict[str, str]:
         """Return the stamp of an up-to-date environment."""
-        ros = self.system_ros or "from PyPI"
+        ros = self.system_ros or f"{self.ros} from PyPI"
         version = f"{FORMAT} {sys.version} {sys.base_prefix} {self.prefix} ROS {ros}"
         return {
             "environment": hash_sources(ENVIRONMENT_SOURCES, version),
@@ -203,7 +209,7 @@ class Environment:
             return
         # The interface packages build against numpy.
         self.pip_install("packages: runtime", ["-r", requirements("runtime")], progress)
-        install_wheels(self.prefix, progress)
+        install_wheels(self.prefix, progress, self.ros)
         # Compilers run beside downloads, but never two pips in one environment at once.
         with ThreadPoolExecutor(1) as pool:
             build = pool.submit(build_missing_interfaces, self.prefix, progress)
@@ -228,10 +234,11 @@ class Environment:
 
     def install_packages(self, further: list[str], progress: Progress) -> None:
         """Install the other Python packages, but keep the system's OpenCV."""
-        groups = ["runtime", "onnx", "openvino", "plots", "bags", "traces", "wcet"]
-        groups += ["excel", "fleet", "watch", "dev"]
+        groups = ["runtime", "onnx", "openvino", "plots", "bags", "traces", "watch", "test"]
+        if self.ros == DEFAULT:
+            groups += ["wcet", "excel", "fleet", "dev"]
         if has_tvm_wheels(sys.version_info[:2], platform.machine(), platform.system()):
-            groups.append("tvm")
+            groups += ["tvm"] if self.ros == DEFAULT else []
         else:
             progress.say("TVM: there are no wheels of it for this machine; its tests are skipped")
         if can_import(self.python, "cv2"):
@@ -365,6 +372,12 @@ def main() -> int:
     """Make or fix the environment."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--venv", type=Path, default=ROOT / ".venv", help="default: .venv")
+    parser.add_argument(
+        "--ros",
+        choices=DISTRIBUTIONS,
+        default=DEFAULT,
+        help=f"ROS 2 from PyPI where none is sourced; default: {DEFAULT}",
+    )
     options = parser.parse_args()
     prefix = Path(os.path.abspath(options.venv))
     # Inside a virtual environment (perhaps this one) its base interpreter is used.
@@ -374,6 +387,9 @@ def main() -> int:
         fcntl.flock(lock, fcntl.LOCK_EX)
         progress = Progress(ROOT / "build" / "setup.log")
         system_ros = find_system_ros(base)
+        if system_ros and options.ros != DEFAULT:
+            progress.say(f"a ROS 2 is sourced ({system_ros}): {options.ros} is left out")
+            return 0
         check_platform(
             sys.version_info[:2],
             platform.machine(),
@@ -381,7 +397,7 @@ def main() -> int:
             system_ros is not None,
             os.environ.get("ROS_DISTRO"),
         )
-        set_up(Environment(prefix, base, system_ros), progress)
+        set_up(Environment(prefix, base, system_ros, options.ros), progress)
     except SetupError as error:
         return fail(error)
     except KeyboardInterrupt:

@@ -25,7 +25,9 @@ from typing import NamedTuple
 from setup_progress import Progress, SetupError, fail
 
 ROOT = Path(__file__).resolve().parent.parent
-REQUIREMENTS = ROOT / "requirements" / "ros.txt"
+DISTRIBUTIONS = {"kilted": "ros.txt", "jazzy": "ros-jazzy.txt"}
+"""Those that PyPI has, with the file in requirements/ that names their wheels."""
+DEFAULT = "kilted"
 INTERFACES = ("vision_msgs", "statistics_msgs")
 
 _BUILD_PREFIX = re.compile(r"(?:/opt/python/cp\d+-cp\d+t?)+")
@@ -277,12 +279,16 @@ def build_missing_interfaces(
     return wanted
 
 
-def install_wheels(prefix: Path, progress: Progress) -> None:
-    """Install ROS 2 from PyPI into the environment and fix the paths in its files."""
+def install_wheels(prefix: Path, progress: Progress, ros: str = DEFAULT) -> None:
+    """Install a ROS 2 distribution from PyPI into the environment and fix the paths in its files.
+
+    An environment of another distribution has to be made anew: the wheels have the same names.
+    """
     python = os.fspath(prefix / "bin" / "python")
+    file = os.fspath(ROOT / "requirements" / DISTRIBUTIONS[ros])
     progress.run(
-        "ROS 2 from PyPI (about 280 MB)",
-        [python, "-m", "pip", "install", "--progress-bar=off", "-r", os.fspath(REQUIREMENTS)],
+        f"ROS 2 {ros.capitalize()} from PyPI (about 280 MB)",
+        [python, "-m", "pip", "install", "--progress-bar=off", "-r", file],
         env=clean_environment(),
         hint="Is the package index reachable from here?",
     )
@@ -294,12 +300,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Install ROS 2 and the interfaces into an existing environment."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
     parser.add_argument("--prefix", type=Path, default=ROOT / ".venv", help="the environment")
+    parser.add_argument("--ros", choices=DISTRIBUTIONS, default=DEFAULT)
     parser.add_argument("--rebuild", action="store_true", help="build the interfaces again")
     options = parser.parse_args(arguments)
     prefix = Path(os.path.abspath(options.prefix))
     progress = Progress(ROOT / "build" / "setup.log")
     try:
-        install_wheels(prefix, progress)
+        install_wheels(prefix, progress, options.ros)
         build_missing_interfaces(prefix, progress, INTERFACES if options.rebuild else None)
     except SetupError as error:
         return fail(error)
