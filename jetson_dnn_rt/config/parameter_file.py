@@ -50,7 +50,7 @@ class ParameterFile:
         """Values of the node ``/rear/detector`` (full name); later sections win, as in rcl."""
         values: dict[str, Any] = {}
         for pattern, section in self.sections:
-            if _compile(pattern).fullmatch(name):
+            if matches(pattern, name):
                 values |= section
         return values
 
@@ -158,8 +158,11 @@ def _construct(node: yaml.Node) -> Any:
         loader.dispose()
 
 
-def _compile(pattern: str) -> re.Pattern[str]:
-    """Compile a pattern: ``/**`` stands for any number of names, ``/*`` for one."""
+def matches(pattern: str, name: str) -> bool:
+    """Whether a section is for the node of a full name.
+
+    In its pattern ``/**`` stands for any number of names, ``/*`` for one.
+    """
     parts = []
     for part in pattern.strip("/").split("/"):
         if part == "**":
@@ -168,4 +171,4 @@ def _compile(pattern: str) -> re.Pattern[str]:
             parts.append(r"/\w+")
         else:
             parts.append("/" + re.escape(part))
-    return re.compile("".join(parts))
+    return re.fullmatch("".join(parts), name) is not None

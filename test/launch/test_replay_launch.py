@@ -43,8 +43,13 @@ def play(folder, subscribers=1):
 
 
 @pytest.mark.launch
-@pytest.mark.parametrize("composed", ["true", "false"])
-def test_every_frame_of_a_bag_runs_under_its_clock(bag, tmp_path, composed):
+@pytest.mark.parametrize(
+    ("composed", "plugin"), [("true", StoragePlugin.MCAP), ("false", StoragePlugin.SQLITE3)]
+)
+def test_every_frame_of_a_bag_runs_under_its_clock(tmp_path, composed, plugin):
+    bag = write(tmp_path, plugin)
+    if plugin is StoragePlugin.MCAP:
+        bag = find_file(bag)
     arguments = {
         "bag": str(bag),
         "namespace": "robot",

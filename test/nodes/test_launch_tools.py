@@ -137,8 +137,7 @@ def test_the_namespace_is_that_of_the_file_unless_one_is_given(tmp_path):
         "/**/robot/lanes",
         "/**/robot/perception",
     }
-    graph = read(write(tmp_path, text), above="fleet", namespace="two")
-    assert graph.outputs["detector"] == "/fleet/two/detections"
+    assert read(above="fleet", namespace="two").outputs["detector"] == "/fleet/two/detections"
     assert read(above="fleet", namespace="/two").file.namespace == "/two/"
 
 
@@ -267,6 +266,11 @@ _TASKS = "perception: {ros__parameters: {tasks: [TASKS], cameras: [camera, rear/
             "a: there is no camera 'left', but camera, rear/camera",
         ),
         (_TASKS.replace("TASKS", "a, a"), {}, "params.yaml: perception: nodes: a appears twice"),
+        (
+            "/robot/perception: {ros__parameters: {workers: 2}}",
+            {"namespace": "rover"},
+            r"is for /robot/perception, but the node here is /rover/perception; fix: another",
+        ),
         ("perception: 1", {}, "params.yaml: /perception must hold names of nodes"),
     ],
 )

@@ -24,7 +24,7 @@ from jetson_dnn_rt.config.nodes import (
     CoordinatorConfig,
     PerceptionNodeConfig,
 )
-from jetson_dnn_rt.config.parameter_file import ParameterFile, read_parameter_files
+from jetson_dnn_rt.config.parameter_file import ParameterFile, matches, read_parameter_files
 from jetson_dnn_rt.config.perception import default_camera, read_task, refuse_shared_topics
 from jetson_dnn_rt.config.process import ProcessConfig
 from jetson_dnn_rt.config.task import OUTPUTS, TaskConfig, defaults_of
@@ -159,6 +159,7 @@ def read_graph(arguments: Mapping[str, str], shipped: Path, above: str = "") -> 
     """
     path = find_params_file(arguments["params_file"], shipped)
     file = read_parameter_files([path], posixpath.join("/", above, arguments["namespace"]))
+    _check_namespace(file)
     names = _read_names(file, arguments)
     own = file.read(PerceptionNodeConfig, PERCEPTION, names)
     detached = names.get("cameras") == [""]
@@ -206,6 +207,17 @@ def read_graph(arguments: Mapping[str, str], shipped: Path, above: str = "") -> 
 def split(text: str) -> list[str]:
     """Names with commas between."""
     return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _check_namespace(file: ParameterFile) -> None:
+    """Refuse a file for another namespace, which ROS would ignore without a word."""
+    patterns = [name for name, _ in file.sections if posixpath.basename(name) == PERCEPTION]
+    full_name = f"{file.namespace}{PERCEPTION}"
+    if patterns and not any(matches(pattern, full_name) for pattern in patterns):
+        raise ConfigurationError(
+            f"parameter file {file.path} is for {', '.join(patterns)}, but the node here is "
+            f"{full_name}; fix: another namespace:=, or /**/{PERCEPTION} in the file"
+        )
 
 
 def _given(**values: str) -> dict[str, str]:
