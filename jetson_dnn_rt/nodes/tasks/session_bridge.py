@@ -31,7 +31,8 @@ class SessionBridge:
     """Connects the nodes of a process with their session: frames go in, clocks into its trace.
 
     `node` owns the image subscriptions, which change on the ROS thread only; `cameras` are those
-    of this process, by name. `find_clocks` returns the owner of the clocks, where it is in this process and configured.
+    of this process, by name. `find_clocks` returns the owner of the clocks, where it is in this
+    process and configured.
     """
 
     def __init__(
