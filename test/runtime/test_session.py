@@ -202,11 +202,11 @@ def test_a_task_that_is_loaded_beside_running_ones_is_no_worker():
 
     with open_bench(task("a")) as bench:
         session, before = bench.session, os.sched_getscheduler(0)
-        session.load(task("b", warmup_runs=1), log=log)
+        session.load(task("b"), log=log)
         assert set(classes) == {os.SCHED_BATCH}  # the mark of `Realtime.in_background`
         session.deactivate("a")
         classes.clear()
-        session.load(task("c", warmup_runs=1), log=log)
+        session.load(task("c"), log=log)
         assert set(classes) == {before}
         assert os.sched_getscheduler(0) == before
 
