@@ -24,6 +24,9 @@ TIMEOUT_S = 60.0
 OF_LATER_ROS = ("start_type_description_service", "/get_type_description")
 """A parameter and a service that rclpy adds from Jazzy on."""
 
+WITH_FIGURES = "/debug/variants/"
+"""Topics that are made, by a timer, when a variant has figures."""
+
 STATES = (
     ("unconfigured", ""),
     ("inactive", "trigger_configure"),
@@ -206,6 +209,8 @@ def _list(graph: Graph) -> Lines:
         found: Lines = {}
         for word, ends in (("publishes", node.publishers), ("subscribes", node.subscriptions)):
             for end in list(ends):
+                if WITH_FIGURES in end.topic_name:
+                    continue
                 shown = f"{_type(end.msg_type)}, {_qos(end.qos_profile)}"
                 found[f"{word} {end.topic_name}"] = shown
         for word, ends in (("serves", node.services), ("calls", node.clients)):

@@ -14,7 +14,7 @@ from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
 
 from jetson_dnn_rt.nodes.process import running
-from jetson_dnn_rt.nodes.process.running import FAILURES_IN_A_ROW, Spinner
+from jetson_dnn_rt.nodes.process.running import FAILURES_IN_A_ROW, SpinEndedError, Spinner
 from jetson_dnn_rt.safety.faults import FAULTS
 
 TIMEOUT_S = 120.0
@@ -110,3 +110,44 @@ def test_a_node_without_guards_costs_nothing(spinner):
     assert fault.kind == "spinning: ValueError"
     assert fault.count >= 4
     spinner.call(node.destroy_node, TIMEOUT_S)
+
+
+def test_a_call_from_the_spinning_thread_runs_at_once(spinner):
+    """Waiting for itself, it would never end."""
+    spinner.start()
+    assert spinner.call(lambda: spinner.call(lambda: 42), TIMEOUT_S) == 42
+
+
+def test_a_call_does_not_wait_for_a_thread_that_has_ended(spinner):
+    """A transition may wait for the ROS thread when that ends."""
+    error = RuntimeError("no context")
+    begun, go = threading.Event(), threading.Event()
+
+    class Failing:
+        """An executor that raises when it is told to; it is woken when a call is in the queue."""
+
+        shutdown = spinner.executor.shutdown
+        woken = threading.Event()
+
+        def spin_once(self, timeout_sec=None):
+            begun.set()
+            assert go.wait(TIMEOUT_S)
+            raise error
+
+        def wake(self):
+            self.woken.set()
+
+    executor = spinner.executor = Failing()
+    spinner.context.try_shutdown()
+    spinner.start()
+    assert begun.wait(TIMEOUT_S)
+    found = []
+    caller = threading.Thread(target=lambda: found.append(spinner.call(lambda: 42)))
+    caller.start()
+    assert executor.woken.wait(TIMEOUT_S)
+    go.set()
+    caller.join(TIMEOUT_S)
+    assert found == [42]
+    assert spinner.error is error
+    with pytest.raises(SpinEndedError):
+        spinner.call(lambda: 42)

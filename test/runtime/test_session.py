@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from contextlib import contextmanager
 from dataclasses import replace
@@ -190,3 +191,36 @@ def test_every_job_is_traced_where_a_folder_is_named(tmp_path):
     assert [job.record.outcome for job in trace.jobs()] == [Outcome.MET]
     assert trace.metadata.tasks["a"].camera == "front"
     assert trace.metadata.parameters["a"]["model"] == "null:10"
+
+
+def test_a_task_that_is_loaded_beside_running_ones_is_no_worker():
+    """With `realtime.sched_fifo` it would hold up the frames of the others."""
+    classes = []
+
+    def log(text):
+        classes.append(os.sched_getscheduler(0))
+
+    with open_bench(task("a")) as bench:
+        session, before = bench.session, os.sched_getscheduler(0)
+        session.load(task("b"), log=log)
+        assert set(classes) == {os.SCHED_BATCH}  # the mark of `Realtime.in_background`
+        session.deactivate("a")
+        classes.clear()
+        session.load(task("c"), log=log)
+        assert set(classes) == {before}
+        assert os.sched_getscheduler(0) == before
+
+
+def test_what_a_task_counts_may_be_asked_at_any_time():
+    """Diagnostics and the coordinator ask beside transitions."""
+    with open_bench(task("a")) as bench:
+        session = bench.session
+        counts = session.snapshot("a")
+        assert counts is not None
+        assert counts.released == 0
+        assert session.selector_failure == ""
+        session.executor.remove_task("a")  # what a transition has just done
+        assert session.snapshot("a") is None
+        session._active.clear()
+    assert session.snapshot("a") is None
+    assert session.selector_failure == ""
