@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import math
+import platform
 
 import numpy as np
 import pytest
@@ -94,10 +95,10 @@ def test_drift_is_published_and_diagnosed(ros, tmp_path):
     inbox = ros.listen(DiagnosticArray, "/diagnostics")
     level = ros.listen(Float64, "detector/debug/drift")
     bench.start()
-    assert diagnostics_of(inbox, "detector: drift_status")[""] == "no frame yet"
+    assert diagnostics_of(inbox, "/detector: drift_status")[""] == "no frame yet"
     for number in range(1, 13):
         bench.send(make_image(ros), number)
-    found = diagnostics_of(inbox, "detector: drift_status", b"\x01")
+    found = diagnostics_of(inbox, "/detector: drift_status", b"\x01")
     assert found[""].startswith("times no longer match the profile: full@null: ")
     assert found["profile"] == str(tmp_path / "tables.json")
     assert "100 % of the last frames took longer than its p99 of 0.00 ms" in found[""]
@@ -136,18 +137,18 @@ def test_statistics_are_windows_of_the_last_second(ros):
 def test_diagnostics_say_what_is_going_on(ros):
     bench = Bench(ros)
     inbox = ros.listen(DiagnosticArray, "/diagnostics")
-    assert diagnostics_of(inbox, "detector: task_status")[""] == "unconfigured"
+    assert diagnostics_of(inbox, "/detector: task_status")[""] == "unconfigured"
     bench.start()
-    assert diagnostics_of(inbox, "detector: camera_status", b"\x03")[""] == "no frame yet"
+    assert diagnostics_of(inbox, "/detector: camera_status", b"\x01")[""] == "no frame yet"
     bench.send(make_image(ros), 1)
     inbox.clear()
-    found = diagnostics_of(inbox, "detector: processing_time_status", b"\x00")
+    found = diagnostics_of(inbox, "/detector: processing_time_status", b"\x00")
     assert float(found["processing_time_ms"]) >= 1.0
     assert found["is_processing_time_ms_in_expected_range"] == "True"
-    camera = diagnostics_of(inbox, "detector: camera_status")
+    camera = diagnostics_of(inbox, "/detector: camera_status")
     assert camera["frames_received"] == "1"
     assert camera["expected_frequency"] == "30.000"
-    task = diagnostics_of(inbox, "detector: task_status")
+    task = diagnostics_of(inbox, "/detector: task_status")
     assert task["outcome.met"] == "1"
     assert task["released"] == "1"
     assert task["schedulable"] == "True"
@@ -201,7 +202,7 @@ def test_an_incompatible_publisher_is_said(ros):
     bench = Bench(ros, input_qos="DEFAULT")  # reliable; the publisher is best effort
     assert ros.call(bench.node.autostart)
     ros.wait(lambda: bench.node.bridge.inputs[bench.node.input_key].incompatible == "RELIABILITY")
-    found = diagnostics_of(inbox, "detector: camera_status", b"\x02")
+    found = diagnostics_of(inbox, "/detector: camera_status", b"\x02")
     assert found[""] == "/image_raw: incompatible QoS: RELIABILITY"
 
 
@@ -360,3 +361,25 @@ def test_the_timing_of_a_task_with_another_name_than_its_node_says_both(ros):
     inbox = listen_to_timing(ros, bench)
     bench.send(make_image(ros), 1)
     assert inbox.wait_count(1)[0].status[0].name == "/detector: front"
+
+
+def test_two_nodes_of_one_name_have_statuses_of_their_own(ros):
+    bench = Bench(ros, node_class=lambda **options: DetectorNode(namespace="front", **options))
+    inbox = ros.listen(DiagnosticArray, "/diagnostics")
+    assert diagnostics_of(inbox, "/front/detector: task_status")[""] == "unconfigured"
+    assert {s.hardware_id for m in inbox.messages for s in m.status} == {platform.node()}
+    assert bench.node.get_fully_qualified_name() == "/front/detector"
+
+
+def test_topics_have_statuses_of_their_own_for_greenwave(ros):
+    bench = Bench(ros, expected_frequency=10.0, tolerance=0.2)
+    inbox = ros.listen(DiagnosticArray, "/diagnostics")
+    bench.start()
+    assert diagnostics_of(inbox, "/image_raw", b"\x01")[""] == "no frame yet"
+    bench.send(make_image(ros), 1)
+    inbox.clear()
+    for topic in ("/image_raw", "/detections"):
+        found = diagnostics_of(inbox, topic)
+        assert found["frames_received"] == "1"
+        assert (found["expected_frequency"], found["tolerance"]) == ("10.000", "20.000")
+        assert float(found["current_delay_from_realtime_ms"]) >= 0.0
