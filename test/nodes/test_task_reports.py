@@ -6,14 +6,15 @@ import array
 import math
 import platform
 
+import cv2
 import numpy as np
 import pytest
 
 pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 2")
 
 from diagnostic_msgs.msg import DiagnosticArray
-from rclpy.qos import DurabilityPolicy, QoSProfile
-from sensor_msgs.msg import Image
+from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy, qos_profile_sensor_data
+from sensor_msgs.msg import CompressedImage, Image
 from statistics_msgs.msg import MetricsMessage
 from std_msgs.msg import Float64
 from task_bench import Bench, Log, diagnostics_of, make_image
@@ -162,11 +163,20 @@ def test_a_picture_is_drawn_while_somebody_looks(ros):
     bench.send(make_image(ros), 1)
     results.wait_count(1)
     assert bench.node._debug_image.drawn == 0
-    pictures = ros.listen(Image, "debug_image")
-    ros.wait(lambda: bench.node._debug_image.wanted)
+    pictures = ros.listen(Image, "debug_image", qos_profile_sensor_data)
+    small = ros.listen(CompressedImage, "debug_image/compressed", qos_profile_sensor_data)
+    drawing = bench.node._debug_image
+    for publisher in (drawing._publishers[1], drawing._compressed[1]):
+        ros.wait(publisher.get_subscription_count)
     image = make_image(ros)
     bench.send(image, 2)
     picture = pictures.wait_count(1)[0]
+    found = small.wait_count(1)[0]
+    assert (found.header, found.format) == (image.header, "bgr8; jpeg compressed bgr8")
+    jpeg = cv2.imdecode(np.frombuffer(found.data, np.uint8), cv2.IMREAD_UNCHANGED)
+    assert jpeg.shape == (48, 64, 3)
+    (info,) = bench.node.get_publishers_info_by_topic("/debug_image")
+    assert info.qos_profile.reliability == ReliabilityPolicy.BEST_EFFORT
     assert picture.header == image.header
     assert (picture.height, picture.width, picture.encoding) == (48, 64, "bgr8")
     assert np.any(np.frombuffer(picture.data, np.uint8))  # the caption
@@ -181,7 +191,7 @@ def test_frames_of_cameras_without_a_converter(ros, encoding, pixel, rows):
     """YUV and Bayer, rows padded: a result, its bytes, a picture in colours."""
     bench = Bench(ros)
     results = bench.start()
-    pictures = ros.listen(Image, "debug_image")
+    pictures = ros.listen(Image, "debug_image", qos_profile_sensor_data)
     copied = ros.listen(Float64, "detector/debug/copied_bytes")
     ros.wait(lambda: bench.node._debug_image.wanted)
     ros.wait(lambda: "copied_bytes" in bench.node._reports.topics.wanted)
@@ -208,7 +218,6 @@ def test_an_incompatible_publisher_is_said(ros):
 
 def test_a_missing_camera_raises_deadline_events(ros):
     from rclpy.duration import Duration
-    from rclpy.qos import qos_profile_sensor_data
 
     bench = Bench(ros, input_qos_deadline_ms=50.0)
     qos = QoSProfile(

@@ -19,7 +19,7 @@ from jetson_dnn_rt.nodes.process.lifecycle import ManagedNode
 from jetson_dnn_rt.nodes.process.qos import OVERRIDABLE, make_qos
 from jetson_dnn_rt.nodes.reports.arrivals import Arrivals
 from jetson_dnn_rt.nodes.reports.diagnostics import DiagnosticsPublisher, stream_status
-from jetson_dnn_rt.nodes.tasks.conversion import ImageWriter, fill_header
+from jetson_dnn_rt.nodes.tasks.conversion import ImageWriter, compress_image, fill_header
 from jetson_dnn_rt.nodes.tasks.image_input import Fanout
 from jetson_dnn_rt.nodes.tasks.mailbox import Mailbox
 from jetson_dnn_rt.runtime.realtime import Realtime
@@ -122,11 +122,18 @@ class CameraNode(ManagedNode):
         self._arrivals = Arrivals(period_ns, values.tolerance)
         height, width = self.camera.size
         self._info = make_camera_info(values.camera_info_url, height, width)
-        qos = make_qos(values.output_qos, values.output_qos_depth, values.output_qos_deadline_ms)
         image_topic = self.resolve_topic_name("image_raw")
         self._writer = ImageWriter(ENCODING)
         self._images, self._compressed, self._infos = (
-            self.create_publisher(kind, topic, qos, qos_overriding_options=OVERRIDABLE())
+            self.create_publisher(
+                kind,
+                topic,
+                # Of its own: rclpy writes overrides into the profile that it is given.
+                make_qos(
+                    values.output_qos, values.output_qos_depth, values.output_qos_deadline_ms
+                ),
+                qos_overriding_options=OVERRIDABLE(),
+            )
             for kind, topic in (
                 (Image, "image_raw"),
                 (CompressedImage, f"{image_topic}/compressed"),
@@ -210,10 +217,7 @@ class CameraNode(ManagedNode):
             self._images.publish(self._writer.write(frame.image, frame))
         if self._compressed.get_subscription_count():
             quality = [cv2.IMWRITE_JPEG_QUALITY, self.parameters.jpeg_quality]
-            _, data = cv2.imencode(".jpg", frame.image, quality)
-            message = CompressedImage(format=f"{ENCODING}; jpeg compressed {ENCODING}")
-            fill_header(message.header, frame)
-            message.data = data.tobytes()
+            message = compress_image(frame.image, frame, ENCODING, "jpeg", quality)
             self._compressed.publish(message)
         if self._infos.get_subscription_count():
             fill_header(self._info.header, frame)

@@ -179,12 +179,16 @@ class TaskNode(ManagedNode):
         self._arrivals = Arrivals(self.period_ns, values.tolerance)
         self._results_made = Arrivals(self.period_ns, values.tolerance)
         self.published = 0
-        qos = make_qos(values.output_qos, values.output_qos_depth)
-        self._results = RESULT_TOPICS[values.kind](self, qos)
         spaces = ("~/", "") if self._primary else ("~/",)
         labels = loaded.model.labels
+        self._results = RESULT_TOPICS[values.kind](self, values, labels)
         self._labels = LabelTopics(self, [f"{space}label_info" for space in spaces], labels)
-        self._debug_image = DebugImage(self, [f"{space}debug_image" for space in spaces], labels)
+        self._debug_image = DebugImage(
+            self,
+            [f"{space}debug_image" for space in spaces],
+            labels,
+            lambda: make_qos(values.debug_image_qos, 1),
+        )
         self._reports = TimingReports(
             self,
             self.timing,
@@ -230,11 +234,12 @@ class TaskNode(ManagedNode):
         self._stop_publishing()
 
     def _stop_publishing(self) -> None:
-        self._results = self._reports = self._frame_timing = None
-        drawing, self._debug_image = self._debug_image, None
-        if drawing is not None:
-            # Its thread would keep the node and its DDS participant alive.
-            drawing.close()
+        threaded = (self._results, self._debug_image)
+        self._results = self._debug_image = self._reports = self._frame_timing = None
+        for publisher in threaded:
+            if publisher is not None:
+                # Its thread would keep the node and its DDS participant alive.
+                publisher.close()
 
     # -- frames --------------------------------------------------------------------------------
 
