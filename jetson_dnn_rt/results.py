@@ -32,6 +32,8 @@ class Segmentation:
     """A class for every pixel of one frame."""
 
     mask: npt.NDArray[np.uint8]  # [H, W] of the source image, index into the model's labels
+    confidence: npt.NDArray[np.uint8] | None = None
+    """[H, W], probability of that class after softmax times 255; None = not asked for."""
 
 
 @dataclass(slots=True, eq=False)

@@ -9,7 +9,11 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+import yaml
 from timing_keys import read_documented_keys
+
+from jetson_dnn_rt.config.nodes import CameraConfig
+from jetson_dnn_rt.config.task import TaskConfig
 
 CONFIG = Path(__file__).parents[1] / "config"
 PLOTJUGGLER, FOXGLOVE = CONFIG / "plotjuggler_layout.xml", CONFIG / "foxglove_layout.json"
@@ -96,3 +100,22 @@ def test_foxglove_s_panels_are_each_in_the_window_once():
     shown = walk(json.loads(FOXGLOVE.read_text(encoding="utf-8"))["layout"])
     assert sorted(shown) == sorted(read_panels())
     assert all(re.fullmatch(r"[A-Za-z]+!\w+", name) for name in shown)
+
+
+def test_foxglove_draws_boxes_over_the_camera_s_pictures():
+    mode = read_panels()["Image!boxes"]["imageMode"]
+    assert mode == {
+        "imageTopic": "/image_raw/compressed",
+        "annotations": {"/annotations": {"visible": True}},
+    }
+
+
+def test_rviz_shows_images_that_there_are_with_a_qos_that_fits():
+    config = yaml.safe_load((CONFIG / "perception.rviz").read_text(encoding="utf-8"))
+    manager = config["Visualization Manager"]
+    assert manager["Global Options"]["Fixed Frame"] == CameraConfig().frame_id
+    topics = [display["Topic"] for display in manager["Displays"]]
+    assert [topic["Value"] for topic in topics] == ["/debug_image", "/color_mask"]
+    # Best effort fits every publisher; a reliable subscription not those of debug_image.
+    assert {topic["Reliability Policy"] for topic in topics} == {"Best Effort"}
+    assert TaskConfig().debug_image_qos == "SENSOR_DATA"

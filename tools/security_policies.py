@@ -140,7 +140,7 @@ def _run(make: Make) -> list[tuple[tuple[str, str], set[Rule]]]:
     ):
         for state, transition in STATES:
             if transition:
-                graph.spinner.call(getattr(graph.node, transition), TIMEOUT_S)
+                getattr(graph.node, transition)()
             if graph.node.state_name != state:
                 raise RuntimeError(f"{graph.node.get_name()} is not {state}: {graph.node.fault}")
             for node in graph.nodes:

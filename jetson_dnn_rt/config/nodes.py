@@ -82,7 +82,9 @@ class CameraConfig:
     )
     seed: int = parameter(1, "Which synthetic drive", limits=(0, 1 << 31))
     frame_limit: int = parameter(0, "Stop after this many frames; 0 = never", limits=(0, 1 << 40))
-    frame_id: str = parameter("camera", "Coordinate frame in the headers")
+    frame_id: str = parameter(
+        "camera_optical_frame", "Coordinate frame in the headers: an optical one (REP 103)"
+    )
     camera_info_url: str = parameter("", "Calibration file; empty = not calibrated")
     output_qos: str = parameter("DEFAULT", "Quality of service of images", choices=QOS_NAMES)
     output_qos_depth: int = parameter(2, "Depth of the publishers' queue", limits=(1, 100))

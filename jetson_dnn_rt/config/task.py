@@ -174,6 +174,16 @@ class TaskConfig:
     )
     output_qos: str = parameter("DEFAULT", "Of the results", choices=QOS_NAMES)
     output_qos_depth: int = parameter(1, "Depth of their queues", limits=(1, 100))
+    debug_image_qos: str = parameter(
+        "SENSOR_DATA", "Of debug images and compressed masks; depth 1", choices=QOS_NAMES
+    )
+    confidence_image: bool = parameter(
+        False,
+        "Publish `confidence` beside class_mask: how sure the network is of each pixel's class",
+    )
+    annotations: bool = parameter(
+        False, "Publish boxes as Foxglove's ImageAnnotations, too; needs foxglove_msgs"
+    )
     expected_frequency: float = parameter(
         0.0,
         "Rate of the frames, for analysis and diagnostics; 0 = the camera's, else 30",

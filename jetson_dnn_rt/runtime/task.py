@@ -72,6 +72,7 @@ def apply_thresholds(settings: DecoderSettings, config: TaskConfig) -> None:
     settings.confidence = config.confidence_threshold
     settings.nms_iou = config.nms_iou_threshold
     settings.max_detections = config.max_detections
+    settings.confidence_image = config.confidence_image
 
 
 def make_grey_frame(size: tuple[int, int]) -> Frame:

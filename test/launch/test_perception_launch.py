@@ -70,9 +70,9 @@ class TestPerception(Probe):
         from diagnostic_msgs.msg import DiagnosticArray
 
         for name in (
-            "camera: camera_status",
-            "detector: processing_time_status",
-            "segmenter: processing_time_status",
+            f"{NAMESPACE}/camera: camera_status",
+            f"{NAMESPACE}/detector: processing_time_status",
+            f"{NAMESPACE}/segmenter: processing_time_status",
         ):
             self.receive(
                 DiagnosticArray, "/diagnostics",
@@ -83,7 +83,8 @@ class TestPerception(Probe):
         from diagnostic_msgs.msg import DiagnosticArray
 
         def find(message):
-            return [s for s in message.status if s.name == "coordinator: policy_status"]
+            name = f"{NAMESPACE}/coordinator: policy_status"
+            return [s for s in message.status if s.name == name]
 
         wanted = ("state", "active")
         message = self.receive(

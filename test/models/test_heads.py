@@ -274,7 +274,10 @@ def decode_mask(logits, geometry, size):
 
 
 def decode_plainly(logits, geometry, size):
-    classes = logits[0].argmax(axis=0)
+    return decode_plainly_values(logits[0].argmax(axis=0), geometry, size)
+
+
+def decode_plainly_values(classes, geometry, size):
     mask = np.zeros((geometry.source_height, geometry.source_width), np.uint8)
     scale_y = Fraction(geometry.resized_height, geometry.source_height)
     scale_x = Fraction(geometry.resized_width, geometry.source_width)
@@ -314,6 +317,23 @@ def test_mask_owns_its_memory_and_follows_the_source_size():
     assert decoder([-logits], second, DecoderSettings()).mask.shape == (70, 20)
     decoder([-logits], first, DecoderSettings())
     np.testing.assert_array_equal(mask, before)
+
+
+def test_confidence_is_the_probability_of_the_class_of_each_pixel():
+    logits = np.random.default_rng(0).standard_normal((1, 3, 8, 8)).astype(np.float32)
+    logits[0, 1, 0, 0] = 200.0  # no overflow, and certain
+    geometry = Geometry.of(Preprocessing(32, 32), 40, 50)
+    decoder = MaskDecoder((32, 32))
+    assert decoder([logits], geometry, DecoderSettings()).confidence is None
+    found = decoder([logits], geometry, DecoderSettings(confidence_image=True))
+    shares = np.exp(logits[0].astype(np.float64) - logits[0].max(axis=0))
+    best = 255.0 * shares.max(axis=0) / shares.sum(axis=0)
+    assert found.confidence.dtype == np.uint8
+    assert found.confidence.shape == found.mask.shape == (40, 50)
+    assert found.confidence[0, 0] == 255
+    np.testing.assert_array_equal(
+        found.confidence, decode_plainly_values(np.rint(best).astype(np.uint8), geometry, (32, 32))
+    )
 
 
 @pytest.mark.parametrize("classes", [2, 256])

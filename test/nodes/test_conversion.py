@@ -20,6 +20,7 @@ from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.nodes.tasks.conversion import (
     DetectionsWriter,
     ImageWriter,
+    compress_image,
     fill_header,
     make_palette,
     paint_mask,
@@ -265,3 +266,14 @@ def test_colours_of_a_mask_are_those_of_its_classes():
     out = np.zeros((2, 2, 3), np.uint8)
     paint_mask(mask, palette, out)
     np.testing.assert_array_equal(out, palette[mask])
+
+
+def test_a_compressed_image_is_the_picture_again():
+    bgr = np.zeros((8, 12, 3), np.uint8)
+    bgr[..., 2] = 200  # red
+    frame = Frame(bgr, "bgr8", 5_000_000_007, 0, "camera")
+    message = compress_image(bgr, frame, "rgb8", "png")
+    assert message.format == "rgb8; png compressed bgr8"
+    assert (message.header.stamp.sec, message.header.stamp.nanosec) == (5, 7)
+    found = decode_image(message, 3).image
+    np.testing.assert_array_equal(found, bgr)

@@ -81,9 +81,9 @@ def test_state_is_read_through_the_service(ros):
     node = ros.make(ManagedNode, "node")
     read = distribution.find_state(node)
     assert read() == node.state_name == "unconfigured"
-    ros.call(node.trigger_configure)
+    node.trigger_configure()
     assert read() == node.state_name == "inactive"
-    ros.call(node.trigger_shutdown)
+    node.trigger_shutdown()
     ros.call(node.destroy_node)
     assert read() == node.state_name == "finalized"
 

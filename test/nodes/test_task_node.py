@@ -6,13 +6,15 @@ import array
 import itertools
 import pickle
 
+import cv2
 import numpy as np
 import pytest
 
 pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 2")
 
 from diagnostic_msgs.msg import DiagnosticArray
-from sensor_msgs.msg import Image
+from rclpy.qos import qos_profile_sensor_data
+from sensor_msgs.msg import CompressedImage, Image
 from std_srvs.srv import SetBool
 from task_bench import Bench, diagnostics_of, make_image
 
@@ -48,6 +50,41 @@ def test_masks_have_the_size_of_the_source(ros):
     assert (colour.height, colour.width, colour.encoding) == (50, 70, "rgb8")
     assert mask.header == colour.header == image.header
     assert not np.any(np.frombuffer(mask.data, np.uint8))
+
+
+def test_masks_as_png_and_the_confidence_of_each_pixel(ros):
+    given = {"model": "null:1,segmentation", "kind": "segmentation", "confidence_image": True}
+    bench = Bench(ros, SegmenterNode, **given)
+    classes, colours = (
+        ros.listen(CompressedImage, f"{name}/compressed", qos_profile_sensor_data)
+        for name in ("class_mask", "color_mask")
+    )
+    certain = ros.listen(Image, "confidence")
+    assert bench.node.autostart()
+    topics = bench.node._results
+    ros.wait(lambda: bench.images.get_subscription_count() == 1)
+    for publisher in (
+        topics._compressed._class_publisher,
+        topics._compressed._color_publisher,
+        topics._confidence_publisher,
+    ):
+        ros.wait(publisher.get_subscription_count)
+    image = make_image(ros, (50, 70))
+    bench.send(image, 1)
+    found = [inbox.wait_count(1)[0] for inbox in (classes, colours)]
+    assert [m.format for m in found] == ["mono8; png compressed ", "rgb8; png compressed bgr8"]
+    shapes = []
+    for message in found:
+        assert message.header == image.header
+        data = np.frombuffer(message.data, np.uint8)
+        shapes.append(cv2.imdecode(data, cv2.IMREAD_UNCHANGED).shape)
+    assert shapes == [(50, 70), (50, 70, 3)]
+    message = certain.wait_count(1)[0]
+    assert (message.height, message.width, message.encoding) == (50, 70, "mono8")
+    assert message.header == image.header
+    # Equal logits: a pixel is of each class with the same probability.
+    (share,) = {*message.data}
+    assert 1 <= share == round(255 / len(bench.node.loaded.model.labels))
 
 
 BAD = {
@@ -209,7 +246,7 @@ def test_a_bad_model_leaves_the_node_unconfigured_with_the_reason(
     assert not bench.node.autostart()
     assert bench.node.is_unconfigured
     assert reason in bench.node.fault
-    found = diagnostics_of(inbox, "detector: processing_time_status", b"\x02")
+    found = diagnostics_of(inbox, "/detector: processing_time_status", b"\x02")
     assert found[""] == bench.node.fault
     # The fix is one parameter away.
     for name, value in {"model": "null:1", "kind": "detection"}.items():

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import array
 import math
+import platform
 
+import cv2
 import numpy as np
 import pytest
 
 pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 2")
 
 from diagnostic_msgs.msg import DiagnosticArray
-from rclpy.qos import DurabilityPolicy, QoSProfile
-from sensor_msgs.msg import Image
+from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy, qos_profile_sensor_data
+from sensor_msgs.msg import CompressedImage, Image
 from statistics_msgs.msg import MetricsMessage
 from std_msgs.msg import Float64
 from task_bench import Bench, Log, diagnostics_of, make_image
@@ -94,10 +96,10 @@ def test_drift_is_published_and_diagnosed(ros, tmp_path):
     inbox = ros.listen(DiagnosticArray, "/diagnostics")
     level = ros.listen(Float64, "detector/debug/drift")
     bench.start()
-    assert diagnostics_of(inbox, "detector: drift_status")[""] == "no frame yet"
+    assert diagnostics_of(inbox, "/detector: drift_status")[""] == "no frame yet"
     for number in range(1, 13):
         bench.send(make_image(ros), number)
-    found = diagnostics_of(inbox, "detector: drift_status", b"\x01")
+    found = diagnostics_of(inbox, "/detector: drift_status", b"\x01")
     assert found[""].startswith("times no longer match the profile: full@null: ")
     assert found["profile"] == str(tmp_path / "tables.json")
     assert "100 % of the last frames took longer than its p99 of 0.00 ms" in found[""]
@@ -136,18 +138,18 @@ def test_statistics_are_windows_of_the_last_second(ros):
 def test_diagnostics_say_what_is_going_on(ros):
     bench = Bench(ros)
     inbox = ros.listen(DiagnosticArray, "/diagnostics")
-    assert diagnostics_of(inbox, "detector: task_status")[""] == "unconfigured"
+    assert diagnostics_of(inbox, "/detector: task_status")[""] == "unconfigured"
     bench.start()
-    assert diagnostics_of(inbox, "detector: camera_status", b"\x03")[""] == "no frame yet"
+    assert diagnostics_of(inbox, "/detector: camera_status", b"\x01")[""] == "no frame yet"
     bench.send(make_image(ros), 1)
     inbox.clear()
-    found = diagnostics_of(inbox, "detector: processing_time_status", b"\x00")
+    found = diagnostics_of(inbox, "/detector: processing_time_status", b"\x00")
     assert float(found["processing_time_ms"]) >= 1.0
     assert found["is_processing_time_ms_in_expected_range"] == "True"
-    camera = diagnostics_of(inbox, "detector: camera_status")
+    camera = diagnostics_of(inbox, "/detector: camera_status")
     assert camera["frames_received"] == "1"
     assert camera["expected_frequency"] == "30.000"
-    task = diagnostics_of(inbox, "detector: task_status")
+    task = diagnostics_of(inbox, "/detector: task_status")
     assert task["outcome.met"] == "1"
     assert task["released"] == "1"
     assert task["schedulable"] == "True"
@@ -161,11 +163,20 @@ def test_a_picture_is_drawn_while_somebody_looks(ros):
     bench.send(make_image(ros), 1)
     results.wait_count(1)
     assert bench.node._debug_image.drawn == 0
-    pictures = ros.listen(Image, "debug_image")
-    ros.wait(lambda: bench.node._debug_image.wanted)
+    pictures = ros.listen(Image, "debug_image", qos_profile_sensor_data)
+    small = ros.listen(CompressedImage, "debug_image/compressed", qos_profile_sensor_data)
+    drawing = bench.node._debug_image
+    for publisher in (drawing._publishers[1], drawing._compressed[1]):
+        ros.wait(publisher.get_subscription_count)
     image = make_image(ros)
     bench.send(image, 2)
     picture = pictures.wait_count(1)[0]
+    found = small.wait_count(1)[0]
+    assert (found.header, found.format) == (image.header, "bgr8; jpeg compressed bgr8")
+    jpeg = cv2.imdecode(np.frombuffer(found.data, np.uint8), cv2.IMREAD_UNCHANGED)
+    assert jpeg.shape == (48, 64, 3)
+    (info,) = bench.node.get_publishers_info_by_topic("/debug_image")
+    assert info.qos_profile.reliability == ReliabilityPolicy.BEST_EFFORT
     assert picture.header == image.header
     assert (picture.height, picture.width, picture.encoding) == (48, 64, "bgr8")
     assert np.any(np.frombuffer(picture.data, np.uint8))  # the caption
@@ -180,7 +191,7 @@ def test_frames_of_cameras_without_a_converter(ros, encoding, pixel, rows):
     """YUV and Bayer, rows padded: a result, its bytes, a picture in colours."""
     bench = Bench(ros)
     results = bench.start()
-    pictures = ros.listen(Image, "debug_image")
+    pictures = ros.listen(Image, "debug_image", qos_profile_sensor_data)
     copied = ros.listen(Float64, "detector/debug/copied_bytes")
     ros.wait(lambda: bench.node._debug_image.wanted)
     ros.wait(lambda: "copied_bytes" in bench.node._reports.topics.wanted)
@@ -201,13 +212,12 @@ def test_an_incompatible_publisher_is_said(ros):
     bench = Bench(ros, input_qos="DEFAULT")  # reliable; the publisher is best effort
     assert bench.node.autostart()
     ros.wait(lambda: bench.node.bridge.inputs[bench.node.input_key].incompatible == "RELIABILITY")
-    found = diagnostics_of(inbox, "detector: camera_status", b"\x02")
+    found = diagnostics_of(inbox, "/detector: camera_status", b"\x02")
     assert found[""] == "/image_raw: incompatible QoS: RELIABILITY"
 
 
 def test_a_missing_camera_raises_deadline_events(ros):
     from rclpy.duration import Duration
-    from rclpy.qos import qos_profile_sensor_data
 
     bench = Bench(ros, input_qos_deadline_ms=50.0)
     qos = QoSProfile(
@@ -327,13 +337,13 @@ def test_topics_of_numbers_are_made_when_somebody_subscribes(ros):
     assert find_own() == {f"/detector/debug/{name}" for name in ("lateness_ms", "lag_ms")}
     bench.send(make_image(ros), 1)
     inbox.wait_count(1)
-    assert ros.call(node.trigger_deactivate) == ros.call(node.trigger_cleanup)
+    assert node.trigger_deactivate() == node.trigger_cleanup()
     assert find_own() == set()
 
 
 def test_a_debug_topic_that_is_not_there_is_refused(ros):
     bench = Bench(ros, debug_topics=["latenes_ms"])
-    assert not ros.call(bench.node.autostart)
+    assert not bench.node.autostart()
     assert bench.node.fault.startswith(
         "debug_topics: 'latenes_ms' is not one of processing_time_ms"
     )
@@ -360,3 +370,25 @@ def test_the_timing_of_a_task_with_another_name_than_its_node_says_both(ros):
     inbox = listen_to_timing(ros, bench)
     bench.send(make_image(ros), 1)
     assert inbox.wait_count(1)[0].status[0].name == "/detector: front"
+
+
+def test_two_nodes_of_one_name_have_statuses_of_their_own(ros):
+    bench = Bench(ros, node_class=lambda **options: DetectorNode(namespace="front", **options))
+    inbox = ros.listen(DiagnosticArray, "/diagnostics")
+    assert diagnostics_of(inbox, "/front/detector: task_status")[""] == "unconfigured"
+    assert {s.hardware_id for m in inbox.messages for s in m.status} == {platform.node()}
+    assert bench.node.get_fully_qualified_name() == "/front/detector"
+
+
+def test_topics_have_statuses_of_their_own_for_greenwave(ros):
+    bench = Bench(ros, expected_frequency=10.0, tolerance=0.2)
+    inbox = ros.listen(DiagnosticArray, "/diagnostics")
+    bench.start()
+    assert diagnostics_of(inbox, "/image_raw", b"\x01")[""] == "no frame yet"
+    bench.send(make_image(ros), 1)
+    inbox.clear()
+    for topic in ("/image_raw", "/detections"):
+        found = diagnostics_of(inbox, topic)
+        assert found["frames_received"] == "1"
+        assert (found["expected_frequency"], found["tolerance"]) == ("10.000", "20.000")
+        assert float(found["current_delay_from_realtime_ms"]) >= 0.0

@@ -29,6 +29,7 @@ class DecoderSettings:
     nms_iou: float = TaskConfig.nms_iou_threshold  # boxes that overlap more are suppressed
     max_detections: int = TaskConfig.max_detections  # the best boxes of a frame, >= 1
     top_k: int = 5  # the best classes of a classification, >= 1
+    confidence_image: bool = False  # whether a segmentation has the probability of each pixel
 
     def __setattr__(self, name: str, value: float) -> None:
         if name in ("confidence", "nms_iou") and not 0.0 <= value <= 1.0:

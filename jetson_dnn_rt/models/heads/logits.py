@@ -32,13 +32,27 @@ class MaskDecoder:
     def __call__(
         self, outputs: Outputs, geometry: Geometry, settings: DecoderSettings
     ) -> Segmentation:
-        """Decode one frame's logits; no setting applies."""
+        """Decode one frame's logits; of the settings `confidence_image` applies."""
         logits = outputs[0][0]
         if self._prepared_for != (geometry, logits.shape):
             self._prepare(geometry, logits.shape)
             self._prepared_for = (geometry, logits.shape)
-        mask = self._find_best(logits[:, self._crop_y, self._crop_x])
-        return Segmentation(mask.take(self._columns, axis=1).take(self._rows, axis=0))
+        logits = logits[:, self._crop_y, self._crop_x]
+        mask = self._spread(self._find_best(logits))
+        if not settings.confidence_image:
+            return Segmentation(mask)
+        return Segmentation(mask, self._spread(self._find_confidence(logits)))
+
+    def _spread(self, cells: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+        spread = cells.take(self._columns, axis=1).take(self._rows, axis=0)
+        return cast("npt.NDArray[np.uint8]", spread)
+
+    def _find_confidence(self, logits: Floats) -> npt.NDArray[np.uint8]:
+        """Softmax of the best class, of which `_find_best` has left the logits, times 255."""
+        total = np.zeros_like(self._best)
+        for maps in logits:
+            total += np.exp(maps - self._best)
+        return cast("npt.NDArray[np.uint8]", np.rint(255.0 / total).astype(np.uint8))
 
     def _prepare(self, geometry: Geometry, shape: tuple[int, ...]) -> None:
         g, (_, height, width), size = geometry, shape, self._input_size

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from array import array
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -19,8 +18,8 @@ from jetson_dnn_rt.nodes.cameras.camera_info import make_camera_info
 from jetson_dnn_rt.nodes.process.lifecycle import ManagedNode
 from jetson_dnn_rt.nodes.process.qos import OVERRIDABLE, make_qos
 from jetson_dnn_rt.nodes.reports.arrivals import Arrivals
-from jetson_dnn_rt.nodes.reports.diagnostics import DiagnosticsPublisher, camera_status
-from jetson_dnn_rt.nodes.tasks.conversion import ImageWriter, fill_header
+from jetson_dnn_rt.nodes.reports.diagnostics import DiagnosticsPublisher, stream_status
+from jetson_dnn_rt.nodes.tasks.conversion import ImageWriter, compress_image, fill_header
 from jetson_dnn_rt.nodes.tasks.image_input import Fanout
 from jetson_dnn_rt.nodes.tasks.mailbox import Mailbox
 from jetson_dnn_rt.runtime.realtime import Realtime
@@ -70,9 +69,11 @@ class CameraNode(ManagedNode):
         self._device_tasks: set[str] = set()
         self._arrivals = Arrivals()
         self._mailbox: Mailbox[Frame] | None = None
-        self._diagnostics = DiagnosticsPublisher(
-            self, {"camera_status": self._make_status}, process=bridge is None
-        )
+        statuses = {"camera_status": self._make_status}
+        if bridge is not None:
+            # Where frames come by DDS, those who get them tell how the topic fares.
+            statuses["image_status"] = self._make_image_status
+        self._diagnostics = DiagnosticsPublisher(self, statuses, process=bridge is None)
 
     @property
     def parameters(self) -> CameraConfig:
@@ -120,13 +121,22 @@ class CameraNode(ManagedNode):
             on_end=self._end_stream,
             name=f"camera {self.get_name()}",
         )
+        period_ns = int(1e9 / self._expected_hz) if self._expected_hz else 0
+        self._arrivals = Arrivals(period_ns, values.tolerance)
         height, width = self.camera.size
         self._info = make_camera_info(values.camera_info_url, height, width)
-        qos = make_qos(values.output_qos, values.output_qos_depth, values.output_qos_deadline_ms)
         image_topic = self.resolve_topic_name("image_raw")
         self._writer = ImageWriter(ENCODING)
         self._images, self._compressed, self._infos = (
-            self.create_publisher(kind, topic, qos, qos_overriding_options=OVERRIDABLE())
+            self.create_publisher(
+                kind,
+                topic,
+                # Of its own: rclpy writes overrides into the profile that it is given.
+                make_qos(
+                    values.output_qos, values.output_qos_depth, values.output_qos_deadline_ms
+                ),
+                qos_overriding_options=OVERRIDABLE(),
+            )
             for kind, topic in (
                 (Image, "image_raw"),
                 (CompressedImage, f"{image_topic}/compressed"),
@@ -210,30 +220,38 @@ class CameraNode(ManagedNode):
             self._images.publish(self._writer.write(frame.image, frame))
         if self._compressed.get_subscription_count():
             quality = [cv2.IMWRITE_JPEG_QUALITY, self.parameters.jpeg_quality]
-            _, data = cv2.imencode(".jpg", frame.image, quality)
-            message = CompressedImage(format=f"{ENCODING}; jpeg compressed {ENCODING}")
-            fill_header(message.header, frame)
-            # Humble checks `bytes` one by one.
-            message.data = array("B", data.tobytes())
+            message = compress_image(frame.image, frame, ENCODING, "jpeg", quality)
             self._compressed.publish(message)
         if self._infos.get_subscription_count():
             fill_header(self._info.header, frame)
             self._infos.publish(self._info)
 
     def _make_status(self) -> Any:
-        values, camera = self.parameters, self.camera
+        camera = self.camera
+        return self._describe_stream(
+            extra={
+                "source": self.parameters.source,
+                "frames": self.frames,
+                "reopened": 0 if camera is None else camera.state.reopened,
+            }
+        )
+
+    def _make_image_status(self) -> Any:
+        return self._describe_stream(topic=self.resolve_topic_name("image_raw"))
+
+    def _describe_stream(self, **options: Any) -> Any:
+        camera = self.camera
         state = None if camera is None else camera.state
-        return camera_status(
-            self.get_name(),
+        return stream_status(
             self._arrivals.snapshot(time.monotonic_ns()),
-            expected_hz=values.expected_frequency or self.rate_hz,
-            tolerance=values.tolerance,
+            expected_hz=self._expected_hz,
+            tolerance=self.parameters.tolerance,
             node_state=self.state_name,
             error=(state.error if state is not None else "") or self.fault,
             ended=state is not None and state.ended,
-            extra={
-                "source": values.source,
-                "frames": self.frames,
-                "reopened": 0 if state is None else state.reopened,
-            },
+            **options,
         )
+
+    @property
+    def _expected_hz(self) -> float:
+        return self.parameters.expected_frequency or self.rate_hz

@@ -7,8 +7,10 @@ against 0.02 ms). The way from images to frames is `jetson_dnn_rt.cameras.image_
 from __future__ import annotations
 
 import array
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import cv2
 import numpy as np
 import numpy.typing as npt
 
@@ -18,6 +20,8 @@ from jetson_dnn_rt.models.input.encodings import ENCODINGS
 from jetson_dnn_rt.results import Detections
 
 if TYPE_CHECKING:
+    from builtin_interfaces.msg import Time
+    from sensor_msgs.msg import CompressedImage
     from sensor_msgs.msg import Image as ImageMessage
     from std_msgs.msg import Header
     from vision_msgs.msg import Detection2DArray
@@ -25,8 +29,13 @@ if TYPE_CHECKING:
 
 def fill_header(header: Header, frame: Frame) -> None:
     """Write the frame's stamp and coordinate frame: both are passed on unchanged."""
-    header.stamp.sec, header.stamp.nanosec = divmod(frame.stamp_ns, 1_000_000_000)
+    fill_stamp(header.stamp, frame)
     header.frame_id = frame.frame_id
+
+
+def fill_stamp(stamp: Time, frame: Frame) -> None:
+    """Write the frame's stamp."""
+    stamp.sec, stamp.nanosec = divmod(frame.stamp_ns, 1_000_000_000)
 
 
 def unusable_frame(header: Header, sequence: int) -> Frame:
@@ -107,6 +116,25 @@ class ImageWriter:
         """Copy an image into the message."""
         self.prepare(image.shape[0], image.shape[1], frame)[:] = image
         return self.message
+
+
+def compress_image(
+    image: Image, frame: Frame, encoding: str, kind: str, options: Sequence[int] = ()
+) -> CompressedImage:
+    """Make the message that image_transport expects on ``<topic>/compressed``.
+
+    `image` is grey or BGR, `encoding` that of the raw topic, `kind` ``jpeg`` or ``png``, `options`
+    those of ``cv2.imencode``. cv2.error when the picture cannot be encoded.
+    """
+    from sensor_msgs.msg import CompressedImage
+
+    _, data = cv2.imencode(f".{kind}", image, options)
+    target = "bgr8" if image.ndim == 3 else ""
+    message = CompressedImage(format=f"{encoding}; {kind} compressed {target}")
+    fill_header(message.header, frame)
+    # Humble checks each byte of `bytes`, twice.
+    message.data = array.array("B", data.tobytes())
+    return message
 
 
 def make_palette() -> npt.NDArray[np.uint8]:

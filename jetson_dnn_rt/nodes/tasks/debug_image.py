@@ -2,33 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from sensor_msgs.msg import CompressedImage
 from sensor_msgs.msg import Image as ImageMessage
 
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.nodes.process.qos import RELIABLE
-from jetson_dnn_rt.nodes.tasks.conversion import ImageWriter
+from jetson_dnn_rt.nodes.process.qos import OVERRIDABLE
+from jetson_dnn_rt.nodes.tasks.conversion import ImageWriter, compress_image
 from jetson_dnn_rt.nodes.tasks.drawing import draw_label, draw_results
 from jetson_dnn_rt.nodes.tasks.mailbox import Mailbox
 from jetson_dnn_rt.results import Result
 
 if TYPE_CHECKING:
     from rclpy.node import Node
+    from rclpy.qos import QoSProfile
 
 NICE = 10
 
+ENCODING = "bgr8"
+
 
 class DebugImage:
-    """Draws on a thread of its own at low priority; drops older results when it cannot keep up."""
+    """Draws on a thread of its own at low priority; drops older results when it cannot keep up.
 
-    def __init__(self, node: Node, topics: Sequence[str], labels: Sequence[str]) -> None:
+    Each of `topics` has a JPEG beside it, ``<topic>/compressed``; `make_qos` makes a profile for
+    each publisher.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        topics: Sequence[str],
+        labels: Sequence[str],
+        make_qos: Callable[[], QoSProfile],
+    ) -> None:
         self._labels = labels
-        self._publishers = [
-            node.create_publisher(ImageMessage, topic, RELIABLE) for topic in topics
-        ]
-        self._writer = ImageWriter("bgr8")
+        names = [node.resolve_topic_name(topic) for topic in topics]
+        self._publishers, self._compressed = (
+            [
+                node.create_publisher(
+                    kind, f"{name}{suffix}", make_qos(), qos_overriding_options=OVERRIDABLE()
+                )
+                for name in names
+            ]
+            for kind, suffix in ((ImageMessage, ""), (CompressedImage, "/compressed"))
+        )
+        self._writer = ImageWriter(ENCODING)
         self.drawn = 0
         self._mailbox: Mailbox[tuple[Frame, Result, str]] = Mailbox(
             "debug-image", self._draw, nice=NICE
@@ -37,7 +58,7 @@ class DebugImage:
     @property
     def wanted(self) -> bool:
         """Whether it has subscribers."""
-        return any(p.get_subscription_count() for p in self._publishers)
+        return any(p.get_subscription_count() for p in (*self._publishers, *self._compressed))
 
     def put(self, frame: Frame, result: Result, caption: str) -> None:
         """Queue a result and a line of text to be drawn over its frame; returns at once."""
@@ -53,5 +74,11 @@ class DebugImage:
         draw_results(frame, [(result, self._labels)], picture)
         draw_label(picture, caption, (2, 14), (255, 255, 255))
         for publisher in self._publishers:
-            publisher.publish(self._writer.message)
+            if publisher.get_subscription_count():
+                publisher.publish(self._writer.message)
+        wanted = [p for p in self._compressed if p.get_subscription_count()]
+        if wanted:
+            message = compress_image(picture, frame, ENCODING, "jpeg")
+            for publisher in wanted:
+                publisher.publish(message)
         self.drawn += 1

@@ -20,13 +20,13 @@ _MASK_WEIGHT = 0.35
 _FONT = cv2.FONT_HERSHEY_SIMPLEX
 
 
-def _class_color(class_id: int, value: float = 1.0) -> Color:
+def class_color(class_id: int, value: float = 1.0) -> Color:
     """A colour for a class; neighbouring numbers get distant hues."""
     red, green, blue = colorsys.hsv_to_rgb(class_id * _GOLDEN_RATIO % 1.0, 0.85, value)
     return round(255 * blue), round(255 * green), round(255 * red)
 
 
-_PALETTE = np.array([_class_color(class_id, 0.9) for class_id in range(256)], np.uint8)
+_PALETTE = np.array([class_color(class_id, 0.9) for class_id in range(256)], np.uint8)
 
 
 def draw_results(
@@ -42,7 +42,7 @@ def draw_results(
             _draw_boxes(picture, result, labels)
         elif isinstance(result, Classification) and len(result.class_ids):
             text = f"{labels[int(result.class_ids[0])]} {result.scores[0]:.2f}"
-            draw_label(picture, text, (8, 24), _class_color(int(result.class_ids[0])))
+            draw_label(picture, text, (8, 24), class_color(int(result.class_ids[0])))
     return picture
 
 
@@ -54,7 +54,7 @@ def _draw_mask(picture: Image, result: Segmentation, labels: Sequence[str]) -> N
     # A legend of the classes present, from the bottom up, the largest first.
     for class_id in np.argsort(counts)[::-1]:
         if counts[class_id] and class_id < len(labels):
-            draw_label(picture, labels[class_id], (6, row), _class_color(int(class_id), 0.9))
+            draw_label(picture, labels[class_id], (6, row), class_color(int(class_id), 0.9))
             row -= 20
 
 
@@ -64,7 +64,7 @@ def _draw_boxes(picture: Image, result: Detections, labels: Sequence[str]) -> No
     for i in reversed(range(len(result))):
         x1, y1, x2, y2 = (round(float(value)) for value in result.boxes[i])
         class_id = int(result.class_ids[i])
-        color = _class_color(class_id)
+        color = class_color(class_id)
         cv2.rectangle(picture, (x1, y1), (x2, y2), color, thickness, cv2.LINE_AA)
         name = labels[class_id] if class_id < len(labels) else str(class_id)
         draw_label(picture, f"{name} {result.scores[i]:.2f}", (x1, max(16, y1 - 4)), color)
