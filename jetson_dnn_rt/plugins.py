@@ -1,7 +1,8 @@
 """Finds the installed plug-ins: parts of the package that the robot does without.
 
-The robot's modules never import `jetson_dnn_rt.lab` or `jetson_dnn_rt.tvm`. Each of these has a
-module ``plugin`` with tables of what it adds, as names of modules that are imported on use:
+The robot's modules never import `jetson_dnn_rt.lab`, `jetson_dnn_rt.tvm` or `jetson_dnn_rt.watch`.
+Each of these has a module ``plugin`` with tables of what it adds, as names of modules that are
+imported on use:
 
 ``COMMANDS``
     Commands of ``jetson-dnn-rt``.
@@ -20,7 +21,7 @@ from __future__ import annotations
 import importlib
 from functools import cache
 
-PLUGINS = ("jetson_dnn_rt.lab", "jetson_dnn_rt.tvm")
+PLUGINS = ("jetson_dnn_rt.lab", "jetson_dnn_rt.tvm", "jetson_dnn_rt.watch")
 
 
 @cache

@@ -124,6 +124,19 @@ def cache_folder(tmp_path_factory):
         yield folder
 
 
+@pytest.fixture
+def ros():
+    """A context on real DDS with a spinning thread, ended cleanly after the test."""
+    pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 2")
+    from ros_graph import Ros
+
+    ros = Ros()
+    try:
+        yield ros
+    finally:
+        ros.close()
+
+
 @pytest.fixture(scope="session")
 def shared_data():
     """The folder of recorded images, videos and models beside the checkout."""

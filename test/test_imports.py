@@ -19,11 +19,11 @@ EXTRAS = (
     *("pyarrow", "scipy", "xlsxwriter", "dask", "distributed", "rosbags", "matplotlib"),
     *("jinja2", "markupsafe"),
 )
-# These alone may need ROS: the nodes, and the benchmarks' programs that are nodes themselves.
-ROS_MODULES = r"jetson_dnn_rt\.nodes(\..+)?"
+# These alone may need ROS: the nodes, and what listens to them.
+ROS_MODULES = r"jetson_dnn_rt\.(nodes(\..+)?|watch\.subscriber)"
 NONE = r"(?!)"
 # The robot does without these parts of the package.
-PARTS = ("jetson_dnn_rt.lab", "jetson_dnn_rt.tvm", "benchmarks")
+PARTS = ("jetson_dnn_rt.lab", "jetson_dnn_rt.tvm", "jetson_dnn_rt.watch", "benchmarks")
 
 PROBE = """
 import importlib, json, os, pkgutil, re, sys, traceback

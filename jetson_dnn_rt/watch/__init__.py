@@ -1,0 +1,1 @@
+"""Looks at a running graph from outside, by its topics alone."""
