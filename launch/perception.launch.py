@@ -1,49 +1,66 @@
-"""Cameras and tasks, composed into one process (the default) or one process each."""
+"""Cameras and tasks, composed into one process (the default) or one process each.
+
+Which there are is in the parameter file; arguments override it where they are given.
+"""
 
 import os
-import tempfile
+import posixpath
 from pathlib import Path
 
-import yaml
 from ament_index_python.packages import get_package_share_directory
 from launch.actions import (
     DeclareLaunchArgument,
     ExecuteProcess,
+    GroupAction,
     IncludeLaunchDescription,
     LogInfo,
     OpaqueFunction,
-    SetEnvironmentVariable,
 )
+from launch.conditions import IfCondition, UnlessCondition
 from launch.launch_description_sources import PythonLaunchDescriptionSource
 from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
 from launch_ros.substitutions import ExecutableInPackage
 
-from jetson_dnn_rt.nodes.process.launch_tools import has_package, is_true, make_overrides
+from jetson_dnn_rt.cli.environment import choose_profile
+from jetson_dnn_rt.nodes.process.launch_tools import has_package, read_graph
 from launch import LaunchDescription
 
 PACKAGE = "jetson_dnn_rt"
 SHARE = Path(get_package_share_directory(PACKAGE))
+CONFIG = SHARE / "config"
 
 # name, default, description; an empty default leaves it to the parameter file.
 ARGUMENTS = (
+    (
+        "params_file",
+        str(CONFIG / "perception.param.yaml"),
+        "parameter file; a name that is not there is looked up among those of the package",
+    ),
     ("namespace", "", "namespace of all nodes"),
-    ("params_file", str(SHARE / "config" / "perception.param.yaml"), "parameter file"),
-    ("input_image_topic", "", "images come from this topic; no camera is started then"),
-    ("image_transport", "", "of that topic: raw or compressed"),
-    ("source", "", "source of the camera: synthetic, video:PATH, device:/dev/video0, ..."),
-    ("model", "", "model of the detector: builtin:detector, onnx:PATH, ..."),
-    ("segmenter_model", "", "model of the segmenter; none = no segmenter"),
+    (
+        "cameras",
+        "",
+        "cameras to start: front,rear (short for front/camera,rear/camera); tasks without a "
+        "namespace then run on each of them; none = they run elsewhere",
+    ),
+    ("tasks", "", "tasks to start: detector, or front/detector,rear/segmenter, ..."),
+    ("input_image_topic", "", "images of all tasks come from this topic; no camera is started"),
+    ("image_transport", "", "of the images' topics: raw or compressed"),
+    ("source", "", "source of every camera: synthetic, video:PATH, device:/dev/video0, ..."),
+    ("model", "", "model of the detection tasks: builtin:detector, onnx:PATH, ..."),
+    ("segmenter_model", "", "model of the segmentation tasks: builtin:segmenter, onnx:PATH, ..."),
     ("engine_cache", "", "folder of what was built; none = nothing is kept"),
-    ("build_only", "false", "build what the parameters name into that folder, and exit"),
     (
         "policy",
         "",
         "policy that decides on variants and clocks: static, neuos_balanced, horizon, ...",
     ),
-    ("use_sim_time", "false", "take the time from /clock (bags, simulation)"),
+    ("use_sim_time", "", "take the time from /clock (bags, simulation): true or false"),
     ("autostart", "true", "configure and activate at once"),
     ("composed", "true", "all nodes in one process; false = one process each"),
+    ("respawn", "false", "start a process again, after two seconds, when it has ended"),
+    ("build_only", "false", "build what the parameters name into engine_cache, and exit"),
     ("plot", "false", "show latency, deadline and misses in rqt_plot (plot.launch.py)"),
     ("record", "false", "trace every job: for `jetson-dnn-rt report`, `wcet` and `export`"),
     ("trace_dir", "", "folder of the traces; empty = ~/.ros/jetson_dnn_rt with record:=true"),
@@ -55,65 +72,57 @@ TIMING = (
     *("wcet_ms", "pwcet_ms", "p50_ms", "p99_ms", "p999_ms", "hwm_ms", "drift"),
     *("deadline_misses", "deadline_miss_ratio"),
 )
-RESULTS = ("detections", "class_mask", "label_info", "camera_info")
+BESIDE_IMAGES = ("label_info", "camera_info")
+RESPAWN_DELAY_S = 2.0
+
+# Of these processes only: an including launch file keeps its environment.
+ENVIRONMENT = choose_profile(os.environ)
 
 
-def set_profile():
-    """Point Fast DDS to the profile that loses no images, unless the user has set one."""
-    # One name only: with both, a later Fast DDS reads the profile twice and warns.
-    fast_dds_2 = os.environ.get("ROS_DISTRO") in ("humble", "iron", "jazzy")
-    names = ("FASTRTPS_DEFAULT_PROFILES_FILE", "FASTDDS_DEFAULT_PROFILES_FILE")
-    if any(name in os.environ for name in names):
-        return []
-    profile = str(SHARE / "config" / "fastdds_profile.xml")
-    return [SetEnvironmentVariable(names[0] if fast_dds_2 else names[1], profile)]
-
-
-def write_overrides(arguments, tasks, with_camera):
-    """Write the parameters that the launch arguments set into a file of their own."""
-    with tempfile.NamedTemporaryFile(
-        "w", prefix="jetson_dnn_rt_", suffix=".yaml", delete=False
-    ) as f:
-        yaml.safe_dump(make_overrides(arguments, tasks, with_camera), f)
-    return f.name
-
-
-def make_node(arguments, executable, overrides, remappings):
-    # No `name`: ros2 launch would rename every node of the composed process to it.
+def make_node(graph, overrides, process):
+    space, name = posixpath.split(process.node)
+    # Of the composed process none: ros2 launch would rename every node in it.
+    named = {"name": name, "exec_name": process.node.replace("/", "_")} if name else {}
     return Node(
         package=PACKAGE,
-        executable=executable,
-        namespace=arguments["namespace"] or None,
-        parameters=[arguments["params_file"], overrides],
-        remappings=remappings,
-        ros_arguments=["--log-level", arguments["log_level"]],
+        executable=process.executable,
+        namespace=posixpath.normpath(posixpath.join(graph.file.namespace, space)),
+        parameters=[str(graph.file.path), overrides],
+        remappings=process.remappings,
+        ros_arguments=["--log-level", LaunchConfiguration("log_level")],
+        respawn=LaunchConfiguration("respawn"),
+        respawn_delay=RESPAWN_DELAY_S,
+        additional_env=ENVIRONMENT,
         output="screen",
         emulate_tty=True,
         sigterm_timeout="2",
         sigkill_timeout="2",
+        **named,
     )
 
 
-def start_tools(arguments, tasks):
-    """Plot and record, where the tools are installed."""
-    space = "/" + arguments["namespace"].strip("/")
-    prefix = space.rstrip("/") + "/"
-    actions = []
-    if is_true(arguments["plot"]):
-        source = PythonLaunchDescriptionSource(str(SHARE / "launch" / "plot.launch.py"))
-        given = {"namespace": arguments["namespace"], "plot_tasks": ",".join(tasks)}
-        actions.append(IncludeLaunchDescription(source, launch_arguments=given.items()))
-    if arguments["record_bag"]:
-        topics = [prefix + name for name in RESULTS]
-        topics += [f"{prefix}{task}/debug/{name}" for task in tasks for name in TIMING]
-        topics += ["/diagnostics", "/statistics"]
-        if has_package("ros2bag"):
-            command = ["ros2", "bag", "record", "-o", arguments["record_bag"], *topics]
-            actions.append(ExecuteProcess(cmd=command, output="screen"))
-        else:
-            text = "record_bag: ros2bag is not installed (ros-<distro>-ros2bag)"
-            actions.append(LogInfo(msg=text))
-    return actions
+def make_plot(graph):
+    return IncludeLaunchDescription(
+        PythonLaunchDescriptionSource(str(SHARE / "launch" / "plot.launch.py")),
+        launch_arguments={
+            "namespace": graph.file.namespace,
+            "plot_tasks": ",".join(graph.tasks),
+        }.items(),
+        condition=IfCondition(LaunchConfiguration("plot")),
+    )
+
+
+def make_recorder(graph, bag):
+    """Record results and timing, where ros2 bag is installed."""
+    if not has_package("ros2bag"):
+        return LogInfo(msg="record_bag: ros2bag is not installed (ros-<distro>-ros2bag)")
+    prefix = graph.file.namespace
+    spaces = dict.fromkeys(posixpath.dirname(name) for name in (*graph.tasks, *graph.cameras))
+    topics = [*graph.outputs.values(), "/diagnostics", "/statistics"]
+    topics += [posixpath.join(prefix, s, name) for s in spaces for name in BESIDE_IMAGES]
+    topics += [f"{prefix}{task}/debug/{name}" for task in graph.tasks for name in TIMING]
+    command = ["ros2", "bag", "record", "-o", bag, *topics]
+    return ExecuteProcess(cmd=command, output="screen", additional_env=ENVIRONMENT)
 
 
 def end_with(event, context):
@@ -123,41 +132,35 @@ def end_with(event, context):
         raise RuntimeError(f"the build ended with exit code {event.returncode}")
 
 
-def make_build(arguments, overrides):
+def make_build(graph, overrides):
     """Build what the nodes would run, and run nothing."""
-    command = [ExecutableInPackage(executable="build", package=PACKAGE)]
-    for file in (arguments["params_file"], overrides):
-        command += ["--params", file]
-    if arguments["namespace"]:
-        command += ["--namespace", arguments["namespace"]]
-    return ExecuteProcess(cmd=command, output="screen", on_exit=end_with)
+    return ExecuteProcess(
+        cmd=[
+            ExecutableInPackage(executable="build", package=PACKAGE),
+            *("--params", str(graph.file.path), "--params", overrides),
+            *("--namespace", graph.file.namespace),
+        ],
+        output="screen",
+        on_exit=end_with,
+        condition=IfCondition(LaunchConfiguration("build_only")),
+    )
 
 
 def start(context):
-    arguments = {name: LaunchConfiguration(name).perform(context) for name, _, _ in ARGUMENTS}
-    topic = arguments["input_image_topic"]
-    with_camera = not topic
-    tasks = ["detector"] if arguments["segmenter_model"] == "none" else ["detector", "segmenter"]
-    overrides = write_overrides(arguments, tasks, with_camera)
-    if is_true(arguments["build_only"]):
-        return [make_build(arguments, overrides)]
-    remappings = [("image_raw", topic)] if topic else []
-    if is_true(arguments["composed"]):
-        nodes = [make_node(arguments, "perception", overrides, remappings)]
-    else:
-        # In one process these belong to the first task of a namespace.
-        own = [("label_info", "segmenter/label_info"), ("debug_image", "segmenter/debug_image")]
-        # It needs tables in the parameter file, so it only starts when a policy is given.
-        coordinator = ["coordinator"] if arguments["policy"] else []
-        nodes = [
-            make_node(
-                arguments, name, overrides, remappings + (own if name == "segmenter" else [])
-            )
-            for name in (["camera"] if with_camera else []) + tasks + coordinator
-        ]
-    return nodes + start_tools(arguments, tasks)
+    values = {name: LaunchConfiguration(name).perform(context) for name, _, _ in ARGUMENTS}
+    graph = read_graph(values, CONFIG, context.launch_configurations.get("ros_namespace", ""))
+    overrides = graph.write_overrides()
+    running = [make_node(graph, overrides, process) for process in graph.processes]
+    running.append(make_plot(graph))
+    if values["record_bag"]:
+        running.append(make_recorder(graph, values["record_bag"]))
+    return [
+        make_build(graph, overrides),
+        GroupAction(running, condition=UnlessCondition(LaunchConfiguration("build_only"))),
+    ]
 
 
 def generate_launch_description():
     declared = [DeclareLaunchArgument(n, default_value=d, description=t) for n, d, t in ARGUMENTS]
-    return LaunchDescription([*declared, *set_profile(), OpaqueFunction(function=start)])
+    # What there is to start is in the parameter file, which no substitution can read.
+    return LaunchDescription([*declared, OpaqueFunction(function=start)])

@@ -4,9 +4,9 @@ All arguments of perception.launch.py apply here too. To lose no frame, and for 
 `jetson-dnn-rt evaluate`, which reads the bag itself.
 """
 
+import os
 from pathlib import Path
 
-import yaml
 from ament_index_python.packages import get_package_share_directory
 from launch.actions import (
     DeclareLaunchArgument,
@@ -21,21 +21,24 @@ from launch.launch_description_sources import PythonLaunchDescriptionSource
 from launch.substitutions import LaunchConfiguration
 from launch_ros.ros_adapters import get_ros_node
 
-from jetson_dnn_rt.nodes.process.launch_tools import has_package, is_true
+from jetson_dnn_rt.cameras.bags.folder import METADATA, lay_out
+from jetson_dnn_rt.cameras.bags.image_bag import open_image_bag
+from jetson_dnn_rt.cli.environment import choose_profile
+from jetson_dnn_rt.nodes.process.launch_tools import has_package, is_true, read_graph
 from launch import LaunchDescription
 
 SHARE = Path(get_package_share_directory("jetson_dnn_rt"))
 PERCEPTION = str(SHARE / "launch" / "perception.launch.py")
 
 ARGUMENTS = (
-    ("bag", "", "folder of the bag, or its file; must be given"),
-    ("topic", "", "its images; empty = the only image topic in metadata.yaml"),
+    ("bag", "", "folder of the bag, or its file (.mcap, .db3); must be given"),
+    ("topic", "", "its images; empty = the only topic with images"),
     ("rate", "1.0", "times real time"),
     ("clock_rate", "100", "messages on /clock a second"),
     ("loop", "false", "start again at the end"),
     ("end_with_bag", "true", "end the nodes when the bag ends"),
 )
-RAW, COMPRESSED = "sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage"
+COMPRESSED = "sensor_msgs/msg/CompressedImage"
 SUFFIX = "/compressed"
 
 POLL_S = 0.2
@@ -46,37 +49,26 @@ DRAIN_S = 2.0
 """Time from the end of the bag to that of the nodes, for the last jobs."""
 
 
-def read_topics(bag):
-    """Types by topic, from the bag's metadata where there are any."""
-    file = bag / "metadata.yaml"
-    if not file.is_file():
-        return {}
-    information = yaml.safe_load(file.read_text(encoding="utf-8"))["rosbag2_bagfile_information"]
-    listed = information["topics_with_message_count"]
-    return {one["topic_metadata"]["name"]: one["topic_metadata"]["type"] for one in listed}
+def find_playable(bag):
+    """What `ros2 bag play` opens: a folder only by its metadata.yaml, otherwise one file."""
+    if bag.name == METADATA:
+        return bag.parent
+    if bag.is_file() or (bag / METADATA).is_file():
+        return bag
+    files = lay_out(bag).files
+    if len(files) > 1:
+        raise ValueError(
+            f"bag {bag} has {len(files)} files and no {METADATA}; fix: ros2 bag reindex {bag}"
+        )
+    return files[0]
 
 
-def choose_topic(bag, topic):
-    """The topic to play, and whether it is compressed."""
-    topics = read_topics(bag)
-    images = {name: kind for name, kind in topics.items() if kind in (RAW, COMPRESSED)}
-    if topic:
-        if topics and topic not in images:
-            known = ", ".join(images) or "none"
-            raise ValueError(
-                f"topic {topic} is not an image topic of {bag} (image topics: {known})"
-            )
-        return topic, images.get(topic, RAW) == COMPRESSED or topic.endswith(SUFFIX)
-    if len(images) != 1:
-        found = ", ".join(images) or "none in metadata.yaml"
-        raise ValueError(f"no topic of {bag} given; fix: topic:=NAME (image topics: {found})")
-    ((name, kind),) = images.items()
-    return name, kind == COMPRESSED
-
-
-def play(arguments, topic):
-    command = ["ros2", "bag", "play", arguments["bag"], "--clock", arguments["clock_rate"]]
+def play(arguments, bag, topic):
+    command = ["ros2", "bag", "play", str(bag), "--clock", arguments["clock_rate"]]
     command += ["--rate", arguments["rate"], "--topics", topic]
+    if bag.suffix == ".mcap":
+        # Humble takes any file for sqlite3 otherwise.
+        command += ["--storage", "mcap"]
     if is_true(arguments["loop"]):
         command.append("--loop")
 
@@ -89,17 +81,19 @@ def play(arguments, topic):
             actions.append(TimerAction(period=DRAIN_S, actions=[Shutdown()]))
         return actions
 
-    return ExecuteProcess(cmd=command, output="screen", on_exit=end)
+    # Without the profile a large part of the images is lost.
+    environment = choose_profile(os.environ)
+    return ExecuteProcess(cmd=command, output="screen", on_exit=end, additional_env=environment)
 
 
-def wait_for_tasks(arguments, topic, wanted, looks=0):
+def wait_for_tasks(player, topic, wanted, looks=0):
     """Poll until the tasks subscribe, then play."""
 
     def look(context):
         # Nodes subscribe when they become active, with models loaded and warmed up.
         if get_ros_node(context).count_subscribers(topic) >= wanted:
-            return [LogInfo(msg=f"playing {arguments['bag']}"), play(arguments, topic)]
-        again = wait_for_tasks(arguments, topic, wanted, looks + 1)
+            return [LogInfo(msg=f"playing {topic}"), player]
+        again = wait_for_tasks(player, topic, wanted, looks + 1)
         if looks % SAY_EVERY == 0:
             return [LogInfo(msg=f"waiting for the tasks to subscribe to {topic}"), again]
         return [again]
@@ -109,25 +103,22 @@ def wait_for_tasks(arguments, topic, wanted, looks=0):
 
 def start(context):
     arguments = {name: LaunchConfiguration(name).perform(context) for name, _, _ in ARGUMENTS}
-    given = context.launch_configurations
     if not arguments["bag"]:
-        raise ValueError("no bag to play; fix: bag:=FOLDER")
-    bag = Path(arguments["bag"]).expanduser()
-    if not bag.exists():
-        raise ValueError(f"bag {bag} is not there")
+        raise ValueError("no bag to play; fix: bag:=FOLDER or bag:=FILE")
+    path = Path(arguments["bag"]).expanduser()
+    topic = arguments["topic"]
+    topic = topic if topic.startswith("/") or not topic else f"/{topic}"
+    with open_image_bag(path, topic) as bag:
+        topic, compressed = bag.topic, bag.kind == COMPRESSED
+        notes = [LogInfo(msg=f"{path}: {note}") for note in bag.notes]
     if not has_package("ros2bag"):
         raise RuntimeError(
             "ros2 bag is not installed (ros-<distro>-ros2bag and -rosbag2-storage-default-plugins)"
         )
-    arguments["bag"] = str(bag)
-    topic, compressed = choose_topic(bag, arguments["topic"])
-    topic = topic if topic.startswith("/") else f"/{topic}"
     # The nodes add the transport's suffix to the name themselves.
-    base = topic[: -len(SUFFIX)] if compressed and topic.endswith(SUFFIX) else topic
+    base = topic.removesuffix(SUFFIX) if compressed else topic
     if compressed and base == topic:
         raise ValueError(f"compressed images must be on a topic that ends in {SUFFIX}: {topic}")
-    alone = not is_true(given.get("composed", "true"))
-    tasks = 1 if given.get("segmenter_model") == "none" else 2
     include = IncludeLaunchDescription(
         PythonLaunchDescriptionSource(PERCEPTION),
         launch_arguments={
@@ -136,8 +127,16 @@ def start(context):
             "image_transport": "compressed" if compressed else "raw",
         }.items(),
     )
-    # Composed tasks share one subscription.
-    return [include, wait_for_tasks(arguments, topic, tasks if alone else 1)]
+    player = play(arguments, find_playable(path), topic)
+
+    def wait(context):
+        # The arguments of perception.launch.py are declared now.
+        values = context.launch_configurations
+        tasks = read_graph(values, SHARE / "config", values.get("ros_namespace", "")).tasks
+        # Composed tasks share one subscription.
+        return [wait_for_tasks(player, topic, 1 if is_true(values["composed"]) else len(tasks))]
+
+    return [*notes, include, OpaqueFunction(function=wait)]
 
 
 def generate_launch_description():

@@ -32,7 +32,7 @@ from jetson_dnn_rt.backends.threads import count_cores
 from jetson_dnn_rt.cli.environment import (
     PROFILE,
     find_distribution,
-    find_shared_file,
+    find_profile,
     prepare_environment,
     profile_variable,
 )
@@ -384,10 +384,10 @@ def check_profile(environ: Mapping[str, str]) -> Check:
     """The Fast DDS profile, without which images between processes are lost."""
     if not environ.get("RMW_IMPLEMENTATION", "rmw_fastrtps").startswith("rmw_fastrtps"):
         return Check("dds profile", True, f"not for {environ['RMW_IMPLEMENTATION']}")
-    variable, shipped = profile_variable(), find_shared_file(PROFILE)
+    variable, shipped = profile_variable(), find_profile(environ)
     active = environ.get(variable, "")
     if active and Path(active).is_file():
-        ours = shipped is not None and Path(active).samefile(shipped)
+        ours = shipped is not None and Path(active).parent.samefile(shipped.parent)
         note = "" if ours else " (not the one of this package)"
         return Check("dds profile", True, active + note)
     if active:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from importlib import metadata
 from pathlib import Path
 
 PACKAGE = "jetson_dnn_rt"
 PROFILE = "config/fastdds_profile.xml"
+LOCALHOST_PROFILE = "config/fastdds_localhost_profile.xml"
 
 # Major version of rclpy to the distribution that has it.
 _DISTRIBUTIONS = {3: "humble", 4: "iron", 7: "jazzy", 9: "kilted"}
@@ -39,6 +40,29 @@ def profile_variable() -> str:
     return f"{fast_dds}_DEFAULT_PROFILES_FILE"
 
 
+def is_localhost_only(environ: Mapping[str, str]) -> bool:
+    """Whether the user wants no other machine to take part."""
+    by_range = environ.get("ROS_AUTOMATIC_DISCOVERY_RANGE") in ("LOCALHOST", "OFF")
+    return environ.get("ROS_LOCALHOST_ONLY") == "1" or (
+        # Peers may be other machines.
+        by_range and not environ.get("ROS_STATIC_PEERS")
+    )
+
+
+def find_profile(environ: Mapping[str, str]) -> Path | None:
+    """The Fast DDS profile that loses no images; of two the one without a network if asked for."""
+    return find_shared_file(LOCALHOST_PROFILE if is_localhost_only(environ) else PROFILE)
+
+
+def choose_profile(environ: Mapping[str, str]) -> dict[str, str]:
+    """Variable and path of that profile; empty where the user has set one, under either name."""
+    if any(f"{name}_DEFAULT_PROFILES_FILE" in environ for name in ("FASTRTPS", "FASTDDS")):
+        return {}
+    file = find_profile(environ)
+    # One variable only: with both, a later Fast DDS reads the profile twice and warns.
+    return {} if file is None else {profile_variable(): str(file)}
+
+
 def find_shared_file(relative: str) -> Path | None:
     """A file of the package: from the checkout, else from where it is installed."""
     prefixes = [sys.prefix, *os.environ.get("AMENT_PREFIX_PATH", "").split(os.pathsep)]
@@ -59,8 +83,6 @@ def prepare_environment(environ: MutableMapping[str, str] = os.environ) -> list[
         # ROS 2 from PyPI has no set-up script to source.
         environ["AMENT_PREFIX_PATH"] = sys.prefix
         done.append("AMENT_PREFIX_PATH")
-    profile, variable = find_shared_file(PROFILE), profile_variable()
-    if variable not in environ and profile is not None:
-        environ[variable] = str(profile)
-        done.append(variable)
-    return done
+    profile = choose_profile(environ)
+    environ.update(profile)
+    return [*done, *profile]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -71,9 +72,9 @@ def read_config(
     if not names:
         raise ConfigurationError(f"{file.path} has no task")
     _refuse_unknown(file, given, (*names, *own.cameras, COORDINATOR))
-    # The only camera of a process need not be named.
-    camera = own.cameras[0] if len(own.cameras) == 1 else ""
-    tasks = [read_task(file, name, given.get(name), camera) for name in names]
+    tasks = [
+        read_task(file, name, given.get(name), default_camera(name, own.cameras)) for name in names
+    ]
     cameras = [file.read(CameraConfig, name, given.get(name), name=name) for name in own.cameras]
     coordinator = (
         file.read(CoordinatorConfig, COORDINATOR, given.get(COORDINATOR))
@@ -89,6 +90,27 @@ def read_task(
     """Check the values of one task; `camera` is the default of its parameter."""
     defaults: dict[str, Any] = {"name": name, "camera": camera, **defaults_of(name)}
     return file.read(TaskConfig, name, overrides, **defaults)
+
+
+def default_camera(task: str, cameras: Sequence[str]) -> str:
+    """The camera of a task that names none: the only one in its namespace, or in the process."""
+    space = posixpath.dirname(task)
+    for near in ([camera for camera in cameras if posixpath.dirname(camera) == space], cameras):
+        if len(near) == 1:
+            return near[0]
+    return ""
+
+
+def refuse_shared_topics(outputs: Mapping[str, str]) -> None:
+    """Refuse two tasks that publish the same topic, by task: their results would be mixed."""
+    owners: dict[str, str] = {}
+    for task, topic in outputs.items():
+        owner = owners.setdefault(topic, task)
+        if owner != task:
+            raise ConfigurationError(
+                f"tasks {owner} and {task} both publish {topic}: give one a namespace, as in "
+                f"tasks: [{owner}, other/{task}]"
+            )
 
 
 def _refuse_unknown(file: ParameterFile, names: Sequence[str] | Overrides, known: Any) -> None:

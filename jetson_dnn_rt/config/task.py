@@ -10,7 +10,10 @@ from jetson_dnn_rt.config.declaration import dynamic_parameter, parameter
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.tasks import TaskParameters
 
-KINDS = ("detection", "segmentation")
+OUTPUTS = {"detection": "detections", "segmentation": "class_mask"}
+"""Main topic of each kind of task, in the namespace of its node."""
+
+KINDS = tuple(OUTPUTS)
 MEMORY_KINDS = ("auto", "mapped", "pinned", "pageable")
 QOS_NAMES = ("SENSOR_DATA", "DEFAULT", "SYSTEM_DEFAULT")
 TRANSPORTS = ("raw", "compressed")

@@ -10,7 +10,8 @@ from typing import Any
 from rclpy.node import Node
 
 from jetson_dnn_rt.config.nodes import COORDINATOR, PerceptionNodeConfig
-from jetson_dnn_rt.config.task import AUTO, wants_trial
+from jetson_dnn_rt.config.perception import default_camera, refuse_shared_topics
+from jetson_dnn_rt.config.task import AUTO, OUTPUTS, wants_trial
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.nodes.cameras.camera import CameraNode
 from jetson_dnn_rt.nodes.coordinator.coordinator_node import CoordinatorNode
@@ -103,13 +104,11 @@ class PerceptionNode(ManagedNode):
         for task in values.tasks:
             kind = SegmenterNode if posixpath.basename(task) == "segmenter" else DetectorNode
             spaces = {posixpath.dirname(other) for other in self.tasks}
-            # The only camera of a process need not be named.
-            only = values.cameras[0] if len(values.cameras) == 1 else ""
             self.tasks[task] = kind(
                 posixpath.basename(task),
                 task=task,
                 bridge=self.bridge,
-                defaults={"camera": only},
+                defaults={"camera": default_camera(task, values.cameras)},
                 precedence=len(self.tasks),
                 primary=posixpath.dirname(task) not in spaces,
                 observer=observer,
@@ -218,16 +217,12 @@ class PerceptionNode(ManagedNode):
 
     def _check_topics(self) -> None:
         """Refuse two tasks on one output topic, which would mix their results."""
-        owners: dict[str, str] = {}
-        outputs = {"detection": "detections", "segmentation": "class_mask"}
-        for name, node in self.tasks.items():
-            topic = node.resolve_topic_name(outputs[node.parameters.kind])
-            if topic in owners:
-                raise ConfigurationError(
-                    f"tasks {owners[topic]} and {name} both publish {topic}: give one a "
-                    f"namespace, as in tasks: [{owners[topic]}, other/{name}]"
-                )
-            owners[topic] = name
+        refuse_shared_topics(
+            {
+                name: node.resolve_topic_name(OUTPUTS[node.parameters.kind])
+                for name, node in self.tasks.items()
+            }
+        )
 
     def _make_status(self) -> Any:
         level, message = OK, self.state_name

@@ -29,11 +29,13 @@ def test_the_minimal_example_prints_every_frame(tmp_path, monkeypatch, capsys):
     assert lines[-1].split()[1] in ("met", "late", "skipped")
 
 
-def test_two_cameras_have_a_task_each():
+def test_two_cameras_have_two_tasks_each():
     config = load_config(EXAMPLES / "two_cameras.param.yaml")
     assert [camera.name for camera in config.cameras] == ["front/camera", "rear/camera"]
     assert {task.name: (task.camera, task.deadline_ms) for task in config.tasks} == {
         "front/detector": ("front/camera", 100.0),
         "rear/detector": ("rear/camera", 150.0),
+        "front/segmenter": ("front/camera", 200.0),
+        "rear/segmenter": ("rear/camera", 200.0),
     }
     assert config.process.workers == 2

@@ -1,4 +1,4 @@
-"""What the launch files share."""
+"""What the launch files start, from their arguments and the parameter file."""
 
 from __future__ import annotations
 
@@ -11,29 +11,40 @@ import yaml
 
 pytest.importorskip("ament_index_python", reason="ament_index_python is missing: it is of ROS 2")
 
+from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.nodes.process.launch_tools import (
+    Process,
+    find_params_file,
     find_trace_dir,
     has_package,
     is_true,
-    make_overrides,
+    read_graph,
 )
 
-CONFIG = Path(__file__).parents[2] / "config" / "perception.param.yaml"
-ARGUMENTS = {
-    "namespace": "robot",
-    "image_transport": "",
-    "source": "synthetic:320x240",
-    "model": "null:2",
-    "segmenter_model": "null:3,segmentation",
-    "engine_cache": "",
-    "policy": "neuos_balanced",
-    "use_sim_time": "true",
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+SHIPPED = "config/perception.param.yaml"
+TWO_CAMERAS = "examples/two_cameras.param.yaml"
+NOT_GIVEN = {
+    **dict.fromkeys(("namespace", "cameras", "tasks", "input_image_topic"), ""),
+    **dict.fromkeys(("image_transport", "source", "model", "segmenter_model"), ""),
+    **dict.fromkeys(("engine_cache", "policy", "use_sim_time", "trace_dir"), ""),
+    "params_file": str(ROOT / SHIPPED),
     "autostart": "true",
     "composed": "true",
     "record": "false",
-    "trace_dir": "",
 }
-TASKS = ["detector", "segmenter"]
+
+
+def read(file=SHIPPED, above="", **arguments):
+    arguments = {**NOT_GIVEN, "params_file": str(ROOT / file), **arguments}
+    return read_graph(arguments, EXAMPLES, above)
+
+
+def write(folder, text):
+    file = folder / "params.yaml"
+    file.write_text(text, encoding="utf-8")
+    return file
 
 
 @pytest.mark.parametrize(
@@ -87,36 +98,230 @@ def test_a_name_for_a_bag_belongs_into_another_argument():
         find_trace_dir({"record": "my_bag", "trace_dir": ""})
 
 
-@pytest.mark.parametrize(("composed", "owners"), [("true", ["perception"]), ("false", TASKS)])
-def test_who_has_an_executor_traces(tmp_path, composed, owners):
-    arguments = {**ARGUMENTS, "composed": composed, "trace_dir": str(tmp_path)}
-    content = make_overrides(arguments, TASKS, True)
-    tracing = {node for node, body in content.items() if "trace_dir" in body["ros__parameters"]}
-    assert tracing == {name for owner in owners for name in (f"/**/{owner}", f"/robot/{owner}")}
+# -- the parameter file ---------------------------------------------------------------------------
 
 
-_EXACT = """
-/robot/perception: {ros__parameters: {autostart: false, tasks: [other]}}
-/**/detector: {ros__parameters: {model: "null:9", use_sim_time: false}}
-/robot/detector: {ros__parameters: {model: "null:8"}}
-"""
+def test_a_file_of_the_user_goes_before_one_of_the_package(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    name = Path(TWO_CAMERAS).name
+    assert find_params_file(name, EXAMPLES) == EXAMPLES / name
+    (tmp_path / name).touch()
+    assert find_params_file(name, EXAMPLES) == Path(name)
+    with pytest.raises(ConfigurationError, match=f"x.yaml is neither in {tmp_path} nor in "):
+        find_params_file("x.yaml", EXAMPLES)
+
+
+@pytest.mark.parametrize("composed", ["true", "false"])
+def test_without_arguments_everything_is_as_in_the_file(composed):
+    for file in (SHIPPED, TWO_CAMERAS):
+        graph = read(file, composed=composed)
+        for node, values in graph.overrides.items():
+            detached = {"camera": ""} if node in graph.tasks and composed == "false" else {}
+            assert values == {"autostart": True, **detached}
+    assert list(graph.cameras) == ["front/camera", "rear/camera"]
+    tasks = ["front/detector", "rear/detector", "front/segmenter", "rear/segmenter"]
+    assert list(graph.tasks) == tasks
+
+
+def test_the_namespace_is_that_of_the_file_unless_one_is_given(tmp_path):
+    text = """
+    /robot/perception: {ros__parameters: {tasks: [lanes]}}
+    /robot/lanes: {ros__parameters: {kind: segmentation}}
+    """
+    graph = read(write(tmp_path, text))
+    assert graph.file.namespace == "/robot/"
+    assert graph.outputs == {"lanes": "/robot/class_mask"}
+    assert set(graph.sections) == {
+        "/robot/camera",
+        "/robot/coordinator",
+        "/**/robot/lanes",
+        "/**/robot/perception",
+    }
+    graph = read(write(tmp_path, text), above="fleet", namespace="two")
+    assert graph.outputs["detector"] == "/fleet/two/detections"
+    assert read(above="fleet", namespace="/two").file.namespace == "/two/"
+
+
+# -- tasks and cameras ----------------------------------------------------------------------------
+
+
+def test_tasks_run_on_each_of_the_given_cameras():
+    graph = read(cameras="front,rear/left")
+    assert graph.cameras == ("front/camera", "rear/left")
+    names = ["front/detector", "rear/detector", "front/segmenter", "rear/segmenter"]
+    assert list(graph.tasks) == names
+    assert [task.camera for task in graph.tasks.values()] == ["front/camera", "rear/left"] * 2
+    assert graph.overrides["perception"] == {
+        "autostart": True,
+        "cameras": ["front/camera", "rear/left"],
+        "tasks": names,
+    }
+    # Those that have a namespace stay where they are.
+    graph = read(cameras="front,rear", tasks="detector, rear/segmenter")
+    assert list(graph.tasks) == ["front/detector", "rear/detector", "rear/segmenter"]
+
+
+def test_a_value_goes_to_those_it_is_for(tmp_path):
+    text = """
+    perception: {ros__parameters: {tasks: [a, rear/b, rear/c], cameras: [rear/camera]}}
+    rear/c: {ros__parameters: {kind: segmentation}}
+    """
+    graph = read(
+        write(tmp_path, text),
+        model="null:1",
+        segmenter_model="null:2",
+        source="video:x.mp4",
+        image_transport="compressed",
+        engine_cache="/cache",
+        policy="horizon",
+        use_sim_time="true",
+        autostart="false",
+        trace_dir="/traces",
+    )
+    shared = {"autostart": False, "use_sim_time": True}
+    task = {**shared, "image_transport": "compressed", "engine_cache": "/cache"}
+    assert graph.overrides == {
+        "perception": {**shared, "trace_dir": "/traces"},
+        "rear/camera": {**shared, "source": "video:x.mp4"},
+        "a": {**task, "model": "null:1"},
+        "rear/b": {**task, "model": "null:1"},
+        "rear/c": {**task, "model": "null:2"},
+        "coordinator": {**shared, "policy": "horizon"},
+    }
+    assert graph.processes == [Process("perception")]
+
+
+@pytest.mark.parametrize("arguments", [{"cameras": "none"}, {"input_image_topic": "/front/image"}])
+@pytest.mark.parametrize("composed", ["true", "false"])
+def test_cameras_that_run_elsewhere(arguments, composed):
+    graph = read(TWO_CAMERAS, **arguments, composed=composed)
+    assert graph.cameras == ()
+    assert graph.overrides["perception"]["cameras"] == [""]
+    assert {values.get("camera") for node, values in graph.overrides.items() if "or" not in node}
+    assert all(graph.overrides[task]["camera"] == "" for task in graph.tasks)
+    topic = arguments.get("input_image_topic")
+    for process in graph.processes:
+        assert dict(process.remappings).get("image_raw") == topic
+
+
+# -- processes ------------------------------------------------------------------------------------
+
+
+def test_each_task_has_a_process_and_its_camera_s_topic(tmp_path):
+    text = """
+    /**/perception:
+      ros__parameters:
+        cameras: [front/camera, rear/camera]
+        tasks: [front/lanes, front/segmenter, detector, rear/detector]
+        coordinator: true
+    /**/front/lanes: {ros__parameters: {trace_dir: /traces}}
+    /robot/detector: {ros__parameters: {camera: rear/camera, trace_dir: /traces}}
+    /**: {ros__parameters: {policy: horizon}}
+    """
+    graph = read(write(tmp_path, text), composed="false", namespace="robot")
+    assert graph.processes == [
+        Process("camera", "front/camera"),
+        Process("camera", "rear/camera"),
+        Process("detector", "front/lanes"),
+        Process(
+            "segmenter",
+            "front/segmenter",
+            (("label_info", "segmenter/label_info"), ("debug_image", "segmenter/debug_image")),
+        ),
+        Process("detector", "detector", (("image_raw", "/robot/rear/image_raw"),)),
+        Process("detector", "rear/detector"),
+        Process("coordinator", "coordinator"),
+    ]
+    assert graph.overrides["coordinator"]["tasks"] == list(graph.tasks)
+    # Two detectors must not write into one folder.
+    assert graph.overrides["front/lanes"]["trace_dir"] == "/traces/front"
+    assert graph.overrides["detector"]["trace_dir"] == "/traces"
+
+
+def test_a_policy_starts_the_coordinator():
+    names = [process.node for process in read(composed="false").processes]
+    assert names == ["camera", "detector", "segmenter"]
+    names = [process.node for process in read(composed="false", policy="horizon").processes]
+    assert names == ["camera", "detector", "segmenter", "coordinator"]
+
+
+# -- errors ---------------------------------------------------------------------------------------
+
+_TASKS = "perception: {ros__parameters: {tasks: [TASKS], cameras: [camera, rear/camera]}}\n"
 
 
 @pytest.mark.parametrize(
-    "users", [CONFIG.read_text(encoding="utf-8"), _EXACT], ids=["ours", "exact"]
+    ("text", "arguments", "reason"),
+    [
+        ("", {"cameras": "front", "input_image_topic": "/x"}, "cameras and input_image_topic are"),
+        ("", {"cameras": "front/a,front/b"}, "nodes: front/detector, front/segmenter appears twi"),
+        ("", {"autostart": "maybe"}, "true or false expected, not 'maybe'"),
+        (
+            _TASKS.replace("TASKS", "a, b"),
+            {"composed": "false"},
+            "tasks a and b both publish /detections: give one a namespace",
+        ),
+        (
+            _TASKS.replace("TASKS", "a") + "a: {ros__parameters: {camera: left}}",
+            {"composed": "false"},
+            "a: there is no camera 'left', but camera, rear/camera",
+        ),
+        (_TASKS.replace("TASKS", "a, a"), {}, "params.yaml: perception: nodes: a appears twice"),
+        ("perception: 1", {}, "params.yaml: /perception must hold names of nodes"),
+    ],
+)
+def test_what_cannot_be_started_is_refused(tmp_path, text, arguments, reason):
+    with pytest.raises((ConfigurationError, ValueError), match=reason):
+        read(write(tmp_path, text), **arguments)
+
+
+# -- what rcl makes of it -------------------------------------------------------------------------
+
+_EXACT = """
+/robot/perception: {ros__parameters: {autostart: false, tasks: [other]}}
+/**/front/detector: {ros__parameters: {model: "null:9", use_sim_time: false}}
+/robot/front/detector: {ros__parameters: {model: "null:8"}}
+"""
+_ALL_FIRST = """
+/**: {ros__parameters: {autostart: false, use_sim_time: false, model: "null:7", source: x}}
+/robot/*/*: {ros__parameters: {model: "null:6", image_width: 320}}
+"""
+_ALL_LAST = """
+/robot/front/detector: {ros__parameters: {model: "null:5"}}
+/**/robot/front/detector: {ros__parameters: {model: "null:4"}}
+/robot/**: {ros__parameters: {autostart: false, use_sim_time: false, model: "null:3", tasks: [x]}}
+"""
+_SHIPPED = (ROOT / SHIPPED).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "users",
+    [_SHIPPED, _EXACT, _ALL_FIRST, _ALL_LAST],
+    ids=["ours", "exact", "all first", "all last"],
 )
 def test_arguments_hold_above_every_section_of_the_users_file(ros, tmp_path, users):
     from rclpy.node import Node
 
-    files = [tmp_path / "user.yaml", tmp_path / "overrides.yaml"]
-    files[0].write_text(users, encoding="utf-8")
-    files[1].write_text(yaml.safe_dump(make_overrides(ARGUMENTS, TASKS, True)), encoding="utf-8")
-    options = [text for file in files for text in ("--params-file", str(file))]
+    graph = read(
+        write(tmp_path, users),
+        namespace="robot",
+        tasks="front/detector,front/lanes,segmenter",
+        source="synthetic:320x240",
+        model="null:2",
+        segmenter_model="null:3,segmentation",
+        policy="neuos_balanced",
+        use_sim_time="true",
+    )
+    overrides = tmp_path / "overrides.yaml"
+    overrides.write_text(yaml.safe_dump(graph.sections), encoding="utf-8")
+    options = [text for file in (tmp_path / "params.yaml", overrides)
+               for text in ("--params-file", str(file))]  # fmt: skip
     found = {}
-    for name in ("perception", "camera", "coordinator", *TASKS):
+    for name in ("perception", "camera", "coordinator", *graph.tasks):
+        space, _, base = name.rpartition("/")
         node = Node(
-            name,
-            namespace="/robot",
+            base,
+            namespace=f"/robot/{space}".rstrip("/"),
             context=ros.context,
             cli_args=["--ros-args", *options],
             use_global_arguments=False,
@@ -127,8 +332,25 @@ def test_arguments_hold_above_every_section_of_the_users_file(ros, tmp_path, use
         node.destroy_node()
     for values in found.values():
         assert values["autostart"] is values["use_sim_time"] is True
-    assert list(found["perception"]["tasks"]) == TASKS
+    assert list(found["perception"]["tasks"]) == list(graph.tasks)
     assert found["camera"]["source"] == "synthetic:320x240"
-    assert found["detector"]["model"] == "null:2"
+    assert found["front/detector"]["model"] == found["front/lanes"]["model"] == "null:2"
     assert found["segmenter"]["model"] == "null:3,segmentation"
     assert found["coordinator"]["policy"] == "neuos_balanced"
+
+
+def test_the_file_of_overrides_goes_with_the_launch(tmp_path):
+    program = f"""
+from pathlib import Path
+from jetson_dnn_rt.nodes.process.launch_tools import read_graph
+file = read_graph({NOT_GIVEN!r}, Path()).write_overrides()
+print(file, Path(file).is_file())
+raise RuntimeError("a launch that fails")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert "a launch that fails" in done.stderr
+    file, there = done.stdout.split()
+    assert there == "True"
+    assert not Path(file).exists()

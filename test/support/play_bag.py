@@ -25,6 +25,7 @@ def main() -> int:
     parser.add_argument("--clock", type=float, required=True)
     parser.add_argument("--rate", type=float, required=True)
     parser.add_argument("--topics", nargs="+", required=True)
+    parser.add_argument("--storage", choices=["mcap", "sqlite3"])
     parser.add_argument("--subscribers", type=int, default=1, help="of the images, to wait for")
     args = parser.parse_args()
     rclpy.init()

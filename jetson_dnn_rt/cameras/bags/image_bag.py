@@ -79,6 +79,8 @@ class ImageBag:
         When each was recorded.
     notes : list of str
         What is damaged, in words.
+    kind : str
+        Type of the messages.
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class ImageBag:
         self.path, self.topic = path, topic
         self.notes: list[str] = []
         self._parts, self._files = parts, files
+        self.kind = parts[0].kind
         self._jumps: set[int] = set()
         times = [np.empty(0, np.int64), *(part.times_ns for part in parts)]
         self.log_times_ns: npt.NDArray[np.int64] = np.concatenate(times)

@@ -1,14 +1,43 @@
-"""Helpers of the launch files, without rclpy: a launch only starts nodes."""
+"""What the launch files start, from their arguments and the parameter file.
+
+Without rclpy: a launch only starts nodes.
+"""
 
 from __future__ import annotations
 
+import atexit
 import os
-from collections.abc import Mapping, Sequence
-from copy import deepcopy
+import posixpath
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import yaml
 from ament_index_python.packages import PackageNotFoundError, get_package_prefix
+
+from jetson_dnn_rt.config.nodes import (
+    COORDINATOR,
+    PERCEPTION,
+    CoordinatorConfig,
+    PerceptionNodeConfig,
+)
+from jetson_dnn_rt.config.parameter_file import ParameterFile, read_parameter_files
+from jetson_dnn_rt.config.perception import default_camera, read_task, refuse_shared_topics
+from jetson_dnn_rt.config.process import ProcessConfig
+from jetson_dnn_rt.config.task import OUTPUTS, TaskConfig, defaults_of
+from jetson_dnn_rt.errors import ConfigurationError
+
+NONE = "none"
+"""Value of the argument `cameras` for cameras that run elsewhere."""
+
+EXECUTABLES = {"detection": "detector", "segmentation": "segmenter"}
+"""Executable whose defaults a task has, by their kind."""
+
+MODELS = {"detection": "model", "segmentation": "segmenter_model"}
+"""Argument with the model of the tasks of a kind."""
 
 _WORDS = {
     **dict.fromkeys(("true", "1", "yes", "on"), True),
@@ -44,36 +73,183 @@ def find_trace_dir(arguments: Mapping[str, str]) -> str:
     return str(Path(given).expanduser()) if given else ""
 
 
-def make_overrides(
-    arguments: Mapping[str, str], tasks: Sequence[str], with_camera: bool
-) -> dict[str, Any]:
-    """Content of a parameter file with what the arguments of perception.launch.py set.
+def find_params_file(text: str, shipped: Path) -> Path:
+    """A parameter file by its path, or by its name among the `shipped` ones."""
+    path = Path(text).expanduser()
+    if path.is_file() or path.is_absolute():
+        return path
+    if (shipped / path).is_file():
+        return shipped / path
+    raise ConfigurationError(f"params_file: {text} is neither in {Path.cwd()} nor in {shipped}")
 
-    It overrides the user's file, which is read before it. With several files rcl gives a node
-    the sections that match its name in the order in which their names were first read: a section
-    `/**` here would lose to `/**/detector` there. So each node has its own sections, under
-    both names that files use for it.
+
+@dataclass(frozen=True)
+class Process:
+    """A process; `node` is its only one, ``rear/detector``, empty for that with all nodes."""
+
+    executable: str
+    node: str = ""
+    remappings: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Graph:
+    """What a launch starts; `overrides` are parameters by node that go before those of `file`."""
+
+    file: ParameterFile
+    tasks: Mapping[str, TaskConfig]
+    cameras: tuple[str, ...]
+    overrides: Mapping[str, Mapping[str, Any]]
+    processes: Sequence[Process]
+
+    @property
+    def outputs(self) -> dict[str, str]:
+        """Full name of the main topic of each task."""
+        return {
+            name: posixpath.join(self.file.namespace, posixpath.dirname(name), OUTPUTS[task.kind])
+            for name, task in self.tasks.items()
+        }
+
+    @property
+    def sections(self) -> dict[str, Any]:
+        """`overrides` as the content of a parameter file that is read after `file`.
+
+        rcl applies to a node all sections that match its name, in the order in which their names
+        were first read: a value here would lose to any section behind that of the same name there.
+        So none has a name that is in the user's file.
+        """
+        taken = {pattern for pattern, _ in self.file.sections}
+        content: dict[str, Any] = {}
+        for node, values in self.overrides.items():
+            name = f"{self.file.namespace}{node}"
+            while name in taken:
+                name = f"/**{name}"  # matches the same node
+            content[name] = {"ros__parameters": dict(values)}
+        return content
+
+    def write_overrides(self) -> str:
+        """Write `sections` into a file, which lives as long as this process; returns its path."""
+        # Processes that start again read it again, so it cannot go earlier.
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="jetson_dnn_rt_", suffix=".yaml", delete=False
+        ) as file:
+            atexit.register(partial(Path(file.name).unlink, missing_ok=True))
+            yaml.safe_dump(self.sections, file)
+        return file.name
+
+
+def read_graph(arguments: Mapping[str, str], shipped: Path, above: str = "") -> Graph:
+    """Read what to start: from the parameter file, and from the arguments that are given.
+
+    Parameters
+    ----------
+    arguments : mapping
+        Those of perception.launch.py; an empty one leaves it to the parameter file.
+    shipped : path
+        Folder of the package's parameter files.
+    above : str
+        Namespace of the launch file that includes this one.
+
+    Raises
+    ------
+    ConfigurationError
+        When the file is missing, or a value of it cannot be used.
+    ValueError
+        When an argument cannot be used.
     """
-    task = {name: arguments[name] for name in ("image_transport", "engine_cache")}
-    nodes: dict[str, dict[str, Any]] = {
-        "perception": {"tasks": list(tasks), "cameras": ["camera"] if with_camera else [""]},
-        "camera": {"source": arguments["source"]},
-        "coordinator": {"policy": arguments["policy"]},
-        "detector": {**task, "model": arguments["model"]},
-        "segmenter": {**task, "model": arguments["segmenter_model"]},
-    }
-    owners = ["perception"]  # of an executor, whose jobs are traced together
-    if not is_true(arguments["composed"]):
-        nodes["coordinator"]["tasks"] = list(tasks)
-        owners = list(tasks)
-    for owner in owners:
-        nodes[owner]["trace_dir"] = find_trace_dir(arguments)
-    shared = {name: is_true(arguments[name]) for name in ("use_sim_time", "autostart")}
-    space = "/" + arguments["namespace"].strip("/")
-    content: dict[str, Any] = {"/**": {"ros__parameters": deepcopy(shared)}}
-    for node, values in nodes.items():
-        given = {**shared, **{name: value for name, value in values.items() if value != ""}}
-        for name in (f"/**/{node}", f"{space.rstrip('/')}/{node}"):
-            # Copies: yaml would write the second as an alias, which rcl refuses.
-            content[name] = {"ros__parameters": deepcopy(given)}
-    return content
+    path = find_params_file(arguments["params_file"], shipped)
+    file = read_parameter_files([path], posixpath.join("/", above, arguments["namespace"]))
+    names = _read_names(file, arguments)
+    own = file.read(PerceptionNodeConfig, PERCEPTION, names)
+    detached = names.get("cameras") == [""]
+    shared: dict[str, Any] = {"autostart": is_true(arguments["autostart"])}
+    if arguments["use_sim_time"]:
+        shared["use_sim_time"] = is_true(arguments["use_sim_time"])
+    tasks, overrides = {}, {name: dict(shared) for name in (PERCEPTION, *own.cameras, *own.tasks)}
+    overrides[PERCEPTION] |= names
+    for name in own.cameras:
+        overrides[name] |= _given(source=arguments["source"])
+    for name in own.tasks:
+        tasks[name] = task = read_task(file, name, camera=default_camera(name, own.cameras))
+        overrides[name] |= _given(
+            model=arguments[MODELS[task.kind]],
+            image_transport=arguments["image_transport"],
+            engine_cache=arguments["engine_cache"],
+        )
+        if detached:
+            overrides[name]["camera"] = ""
+    policy = _given(policy=arguments["policy"])
+    overrides[COORDINATOR] = {**shared, **policy}
+    trace_dir = find_trace_dir(arguments)
+    given = _given(image_raw=arguments["input_image_topic"])
+    if is_true(arguments["composed"]):
+        overrides[PERCEPTION] |= _given(trace_dir=trace_dir)
+        composed = Process("perception", remappings=tuple(given.items()))
+        return Graph(file, tasks, own.cameras, overrides, [composed])
+    processes = [Process("camera", name) for name in own.cameras]
+    for name, task in tasks.items():
+        remappings = given or _find_image(name, "" if detached else task.camera, file, own.cameras)
+        processes.append(_separate(name, tasks, remappings))
+        # Elsewhere a camera is a topic.
+        overrides[name]["camera"] = ""
+        folder = trace_dir or file.read(ProcessConfig, name).trace_dir
+        # A folder for each namespace: nodes have the same names in all of them.
+        overrides[name] |= _given(trace_dir=folder and str(Path(folder, posixpath.dirname(name))))
+    if own.coordinator and file.read(CoordinatorConfig, COORDINATOR, policy).policy != "static":
+        processes.append(Process("coordinator", COORDINATOR))
+        overrides[COORDINATOR]["tasks"] = list(tasks)
+    graph = Graph(file, tasks, own.cameras, overrides, processes)
+    refuse_shared_topics(graph.outputs)
+    return graph
+
+
+def split(text: str) -> list[str]:
+    """Names with commas between."""
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _given(**values: str) -> dict[str, str]:
+    return {name: value for name, value in values.items() if value}
+
+
+def _read_names(file: ParameterFile, arguments: Mapping[str, str]) -> dict[str, Any]:
+    """Parameters `tasks` and `cameras` as far as the arguments say them; [""] = no camera."""
+    topic, cameras = arguments["input_image_topic"], arguments["cameras"]
+    if topic and cameras not in ("", NONE):
+        raise ValueError("cameras and input_image_topic are given: images come from one of them")
+    names: dict[str, Any] = {}
+    if arguments["tasks"]:
+        names["tasks"] = split(arguments["tasks"])
+    if topic or cameras == NONE:
+        names["cameras"] = [""]
+    elif cameras:
+        # Two cameras of one namespace would share their topics.
+        names["cameras"] = [name if "/" in name else f"{name}/camera" for name in split(cameras)]
+        spaces = [posixpath.dirname(name) for name in names["cameras"]]
+        names["tasks"] = [
+            placed
+            for name in file.read(PerceptionNodeConfig, PERCEPTION, names).tasks
+            for placed in ([name] if "/" in name else [f"{space}/{name}" for space in spaces])
+        ]
+    return names
+
+
+def _find_image(
+    task: str, camera: str, file: ParameterFile, cameras: Sequence[str]
+) -> dict[str, str]:
+    """Remapping of a task in a process of its own to the topic of its camera."""
+    if camera and camera not in cameras:
+        known = ", ".join(cameras) or "none"
+        raise ConfigurationError(f"{task}: there is no camera {camera!r}, but {known}")
+    if not camera or posixpath.dirname(camera) == posixpath.dirname(task):
+        return {}
+    return {"image_raw": posixpath.join(file.namespace, posixpath.dirname(camera), "image_raw")}
+
+
+def _separate(name: str, tasks: Iterable[str], remappings: Mapping[str, str]) -> Process:
+    space, base = posixpath.split(name)
+    # In one process, too, these belong to the first task of a namespace.
+    own = name == next(other for other in tasks if posixpath.dirname(other) == space)
+    second = {} if own else {topic: f"{base}/{topic}" for topic in ("label_info", "debug_image")}
+    executable = EXECUTABLES[defaults_of(name)["kind"]]
+    return Process(executable, name, tuple({**remappings, **second}.items()))

@@ -75,7 +75,7 @@ class TaskNode(ManagedNode):
         **options: Any,
     ) -> None:
         super().__init__(name or self.kind, **options)
-        self.task = task or name or self.kind
+        self.task = task or self.get_name()
         given = {"name": self.task, **defaults_of(self.kind), **(defaults or {})}
         self._declared = self.declare(TaskConfig, defaults=given, on_change=self._apply)
         self._process = self.declare(ProcessConfig) if bridge is None else None
