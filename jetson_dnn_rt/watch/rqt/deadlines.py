@@ -135,11 +135,12 @@ class DeadlinesWidget(QWidget):
         self._list.itemChanged.connect(self._take_check)
         self._canvas = pyqtgraph.GraphicsLayoutWidget()
         self._canvas.setBackground(self.palette().color(QPalette.ColorRole.Base))
-        # The wheel scrolls where no plot is; in one it zooms.
         self._page = QWidget()
         column = QVBoxLayout(self._page)
         column.setContentsMargins(0, 0, 0, 0)
-        column.addWidget(QLabel(_describe_looks()))
+        looks = QLabel(_describe_looks())
+        looks.setWordWrap(True)
+        column.addWidget(looks)
         column.addWidget(self._canvas, stretch=1)
         scrolled = QScrollArea()
         scrolled.setWidgetResizable(True)
@@ -152,7 +153,7 @@ class DeadlinesWidget(QWidget):
         whole = QVBoxLayout(self)
         whole.addLayout(bar)
         whole.addWidget(parts, stretch=1)
-        self.resize(1000, 700)
+        self.setMinimumSize(640, 400)  # rqt opens as small as it can
 
         self._misses = _MissesRow(self)
         self._clock_row = _ClockRow(self)
@@ -252,7 +253,7 @@ class DeadlinesWidget(QWidget):
         self._canvas.clear()
         for row, plot in enumerate(plots):
             self._canvas.addItem(plot, row, 0)
-            plot.setLabel("bottom", "seconds before now" if row == len(plots) - 1 else None)
+            plot.setLabel("bottom", "time from now (s)" if row == len(plots) - 1 else None)
             if plot is not self._misses.plot:
                 plot.setXLink(self._misses.plot)
         self._canvas.setMinimumHeight(ROW_HEIGHT * len(plots))

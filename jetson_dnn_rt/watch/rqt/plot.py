@@ -46,7 +46,7 @@ class WaitingPlot(Plot):
         super().shutdown_plugin()
 
     def _parse_args(self, argv: list[str]) -> Namespace:
-        """Keep the topics from the base class; those of the last session are for a start without."""
+        """Keep topics from the base class, and those of the last session from mixing with them."""
         given = super()._parse_args(argv)
         self._waiting, given.topics = given.topics, []
         given.start_empty = given.start_empty or bool(self._waiting)
