@@ -53,7 +53,7 @@ def _run(plugin: str, add_arguments: Callable[[ArgumentParser], None]) -> int:
     from rqt_gui.main import Main
 
     # rqt believes for a day that the plugins are those that it found last.
-    arguments = [*sys.argv, "--force-discover"]
+    arguments = [sys.argv[0], "--force-discover", *sys.argv[1:]]
     main = Main(filename=plugin)
     return int(
         main.main(arguments, standalone=plugin, plugin_argument_provider=add_arguments) or 0
