@@ -8,6 +8,7 @@ from typing import Any
 from python_qt_binding.QtCore import QTimer
 from rqt_plot.plot import Plot
 from rqt_plot.plot_widget import is_plottable
+from std_msgs.msg import Float64
 
 WINDOW_S = 60.0
 LOOK_PERIOD_MS = 250
@@ -19,6 +20,12 @@ class WaitingPlot(Plot):
     def __init__(self, context: Any) -> None:
         self._waiting: list[str] = []
         super().__init__(context)
+        # The tasks' topics of numbers are made when somebody subscribes.
+        self._asking = [
+            self._node.create_subscription(Float64, topic.rpartition("/")[0], _ignore, 1)
+            for topic in self._waiting
+            if "/debug/" in topic
+        ]
         self._timer = QTimer(self)
         self._timer.timeout.connect(self.look)
         self._timer.start(LOOK_PERIOD_MS)
@@ -33,7 +40,7 @@ class WaitingPlot(Plot):
             self._widget.add_topic(topic)
         self._data_plot.autoscroll(self._widget.autoscroll_checkbox.isChecked())
         if not self._waiting:
-            self._timer.stop()
+            self._stop_looking()
 
     def restore_settings(self, plugin_settings: Any, instance_settings: Any) -> None:
         """Restore what was saved, but for the window."""
@@ -41,9 +48,14 @@ class WaitingPlot(Plot):
         self._data_plot.set_xlim([0.0, WINDOW_S])
 
     def shutdown_plugin(self) -> None:
-        """Stop looking."""
-        self._timer.stop()
+        """Look for no more topics."""
+        self._stop_looking()
         super().shutdown_plugin()
+
+    def _stop_looking(self) -> None:
+        self._timer.stop()
+        while self._asking:
+            self._node.destroy_subscription(self._asking.pop())
 
     def _parse_args(self, argv: list[str]) -> Namespace:
         """Keep topics from the base class, and those of the last session from mixing with them."""
@@ -51,3 +63,7 @@ class WaitingPlot(Plot):
         self._waiting, given.topics = given.topics, []
         given.start_empty = given.start_empty or bool(self._waiting)
         return given
+
+
+def _ignore(_: Float64) -> None:
+    pass
