@@ -9,20 +9,19 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from timing_keys import read_documented_keys
 
 CONFIG = Path(__file__).parents[1] / "config"
 PLOTJUGGLER, FOXGLOVE = CONFIG / "plotjuggler_layout.xml", CONFIG / "foxglove_layout.json"
-TASKS = ("detector", "segmenter")
+TIMING_TOPICS = {"/detector/debug/timing", "/segmenter/debug/timing"}
 
 
-def list_known_topics():
-    """Topics of numbers that the nodes of perception.launch.py publish."""
+def list_cohort_topics():
+    """Topics of numbers that the coordinator publishes."""
     pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 2")
     from jetson_dnn_rt.nodes.coordinator.coordinator_node import COHORT_TOPICS
-    from jetson_dnn_rt.nodes.reports.timing_reports import DEBUG_TOPICS
 
-    own = {f"/{task}/debug/{name}" for task in TASKS for name in DEBUG_TOPICS}
-    return own | {f"/coordinator/debug/{name}" for name in COHORT_TOPICS}
+    return {f"/coordinator/debug/{name}" for name in COHORT_TOPICS}
 
 
 def read_curves():
@@ -34,12 +33,25 @@ def read_panels():
     return panels
 
 
-def test_plotjuggler_plots_topics_that_there_are():
-    curves = read_curves()
-    assert all(name.endswith("/data") for name in curves)
-    topics = {name[: -len("/data")] for name in curves}
-    assert topics <= list_known_topics()
-    assert {f"/{task}/debug/deadline_misses" for task in TASKS} <= topics
+def find_topic(curve):
+    """The topic of a curve as PlotJuggler names it: topic/status/key, or topic/data."""
+    topic, slashes, rest = curve.partition("//")
+    if not slashes:
+        assert curve.endswith("/data")
+        return curve[: -len("/data")]
+    task, key = rest.split("/")
+    assert topic == f"/{task}/debug/timing"
+    assert key in read_documented_keys()
+    return topic
+
+
+def test_plotjuggler_plots_values_that_there_are():
+    topics = {find_topic(name) for name in read_curves()}
+    assert topics == TIMING_TOPICS | {
+        "/coordinator/debug/power_w",
+        "/coordinator/debug/energy_per_met_frame_j",
+    }
+    assert topics <= TIMING_TOPICS | list_cohort_topics()
 
 
 def test_plotjuggler_subscribes_to_what_it_plots():
@@ -48,9 +60,8 @@ def test_plotjuggler_subscribes_to_what_it_plots():
     (plugin,) = root.iter("plugin")
     assert plugin.attrib["ID"] == streamer.attrib["name"] == "ROS2 Topic Subscriber"
     (selected,) = plugin.iter("selected_topics")
-    assert sorted(selected.attrib["value"].split(";")) == sorted(
-        {name[: -len("/data")] for name in read_curves()}
-    )
+    topics = selected.attrib["value"].split(";")
+    assert sorted(topics) == sorted({find_topic(name) for name in read_curves()})
 
 
 def test_plotjuggler_s_panes_are_as_many_as_it_says():
@@ -60,14 +71,18 @@ def test_plotjuggler_s_panes_are_as_many_as_it_says():
         assert sum(sizes) == pytest.approx(1.0, abs=1e-5)
 
 
-def test_foxglove_plots_topics_that_there_are():
+def test_foxglove_plots_values_that_there_are():
     values = [
         path["value"]
         for name, panel in read_panels().items() if name.startswith("Plot!")
         for path in panel["paths"]
     ]  # fmt: skip
-    assert all(value.endswith(".data") for value in values)
-    assert {value[: -len(".data")] for value in values} <= list_known_topics()
+    parts = [
+        re.fullmatch(r'(.+)\.status\[0\]\.values\[:\]{key=="(\w+)"}\.value', v) for v in values
+    ]
+    assert all(parts)
+    assert {part[1] for part in parts} == TIMING_TOPICS
+    assert {part[2] for part in parts} <= read_documented_keys()
 
 
 def test_foxglove_s_panels_are_each_in_the_window_once():

@@ -219,6 +219,14 @@ class TaskConfig:
         100, "At most this many boxes per frame", limits=(1, 10_000)
     )
     # -- reports -------------------------------------------------------------------------------
+    debug_topics: tuple[str, ...] = parameter(
+        (
+            *("processing_time_ms", "pipeline_latency_ms", "lateness_ms"),
+            *("deadline_ms", "deadline_misses"),
+        ),
+        "Topics below ~/debug that are there from the start, for tools that list topics; others "
+        "are made when somebody subscribes; [''] = none",
+    )
     wcet_exceedance: float = parameter(
         1e-3,
         "Probability that one frame takes longer than ~/debug/pwcet_ms says",

@@ -237,7 +237,7 @@ class PerceptionNode(ManagedNode):
         lack, _ = self.bridge.session.describe_trace()
         if level == OK and lack:
             level, message = WARN, lack
-        return make_status(f"{self.get_name()}: perception_status", level, message, values)
+        return make_status(level, message, values)
 
 
 def _check_names(name: str, node: Node, parameters: Mapping[str, Any]) -> None:

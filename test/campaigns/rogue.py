@@ -18,6 +18,7 @@ import argparse
 import importlib
 import json
 import os
+import platform
 import random
 import signal
 import sys
@@ -217,7 +218,7 @@ class Counts:
 
     def _on_diagnostics(self, message: DiagnosticArray) -> None:
         for status in message.status:
-            if status.name == "detector: task_status" and status.hardware_id == "/detector":
+            if status.name == "/detector: task_status" and status.hardware_id == platform.node():
                 with self._condition:
                     self._values = {v.key: v.value for v in status.values}
                     self.messages += 1

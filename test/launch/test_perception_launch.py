@@ -103,9 +103,9 @@ class TestPerception(unittest.TestCase):
         from diagnostic_msgs.msg import DiagnosticArray
 
         for name in (
-            "camera: camera_status",
-            "detector: processing_time_status",
-            "segmenter: processing_time_status",
+            f"{NAMESPACE}/camera: camera_status",
+            f"{NAMESPACE}/detector: processing_time_status",
+            f"{NAMESPACE}/segmenter: processing_time_status",
         ):
             self.receive(
                 DiagnosticArray, "/diagnostics",
@@ -116,7 +116,8 @@ class TestPerception(unittest.TestCase):
         from diagnostic_msgs.msg import DiagnosticArray
 
         def find(message):
-            return [s for s in message.status if s.name == "coordinator: policy_status"]
+            name = f"{NAMESPACE}/coordinator: policy_status"
+            return [s for s in message.status if s.name == name]
 
         wanted = ("state", "active")
         message = self.receive(

@@ -83,7 +83,7 @@ def test_what_is_missing_is_built_and_switched_to_while_frames_run(
     bench.send(make_image(ros), 1)
     assert bench.count(Outcome.MET) == 1
     # What is missing is said, and no fault.
-    found = diagnostics_of(inbox, "detector: task_status")
+    found = diagnostics_of(inbox, "/detector: task_status")
     assert (found["variants"], found["left_out"]) == (FULL, TUCKER)
     assert "not in the library" in found[f"left_out.{TUCKER}"]
     assert not found[""].startswith("left out")
@@ -114,7 +114,7 @@ def test_what_is_missing_is_built_and_switched_to_while_frames_run(
     assert log.count(f"variant {TUCKER} runs from the next frame on") == 1
     ros.wait(lambda: bench.node.session.find_build("detector") is None, "the end of the build")
     inbox.clear()
-    found = diagnostics_of(inbox, "detector: task_status")
+    found = diagnostics_of(inbox, "/detector: task_status")
     assert found["left_out"] == "none"
     assert found["variants"] == f"{FULL}, {TUCKER}"
     assert f"budget_ms.{TUCKER}" in found
@@ -169,7 +169,7 @@ def test_a_failed_build_is_said_once_and_the_task_goes_on(ros, library):
     assert bench.count(Outcome.MET) == 1
     assert log.count(f"variant {TUCKER} is left out: ") == 1
     inbox.clear()
-    found = diagnostics_of(inbox, "detector: task_status", b"\x01")
+    found = diagnostics_of(inbox, "/detector: task_status", b"\x01")
     assert found[""] == f"left out: {TUCKER}"
     assert "/nowhere" in found[f"left_out.{TUCKER}"]
     assert found["variant"] == FULL
@@ -203,7 +203,7 @@ def test_what_cannot_be_had_is_left_out_and_not_built(ros, library, lacking, val
     bench = make_bench(ros, library, **values)
     inbox = ros.listen(DiagnosticArray, "/diagnostics")
     bench.start()
-    found = diagnostics_of(inbox, "detector: task_status", b"\x01")
+    found = diagnostics_of(inbox, "/detector: task_status", b"\x01")
     assert found[""] == f"left out: {lacking}"
     assert found["left_out"] == lacking
     assert why in found[f"left_out.{lacking}"]
@@ -221,7 +221,7 @@ def test_stages_are_those_asked_for(ros, library):
     bench.send(make_image(ros), 1)
     ((record, _),) = bench.seen.items
     assert len(record.stages) == 5  # preprocess, three of the network, decode
-    assert diagnostics_of(inbox, "detector: task_status")["stages"] == "3"
+    assert diagnostics_of(inbox, "/detector: task_status")["stages"] == "3"
 
 
 def test_a_configuration_in_progress_is_in_the_diagnostics(ros, library):
@@ -232,7 +232,7 @@ def test_a_configuration_in_progress_is_in_the_diagnostics(ros, library):
     states = inbox.wait(
         lambda messages: [
             {v.key: v.value for v in s.values}["state"]
-            for m in messages for s in m.status if s.name == "detector: task_status"
+            for m in messages for s in m.status if s.name == "/detector: task_status"
         ]
     )  # fmt: skip
     assert "configuring" in states

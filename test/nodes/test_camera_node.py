@@ -45,7 +45,7 @@ def level_of(inbox, level):
     """Wait until the camera's status has a level; return its message."""
 
     def find(messages):
-        statuses = [s for m in messages for s in m.status if s.name == "camera: camera_status"]
+        statuses = [s for m in messages for s in m.status if s.name == "/camera: camera_status"]
         return next((s for s in reversed(statuses) if s.level == level), None)
 
     return inbox.wait(find, f"level {level!r}").message
@@ -160,7 +160,7 @@ def test_a_killed_thread_is_named_and_frames_come_again(ros):
     images.wait_count(3)
     kill_thread("camera camera")
     kind = "fault.thread camera camera: KilledError"
-    found = wait_for_value(diagnostics, "camera: process_status", kind, "1, last: ")
+    found = wait_for_value(diagnostics, "/camera: process_status", kind, "1, last: ")
     assert "camera camera" in found[""]
     images.clear()
     images.wait_count(3)

@@ -249,7 +249,7 @@ def test_the_node_changes_clocks_and_gives_them_back_when_it_ends(ros, kernel, t
     assert read_settings(kernel) != before
     assert power_w.wait_count(1)[0].data > 0.0
     assert energy_j.wait_count(1)[0].data > 0.0
-    found = diagnostics_of(diagnostics, "coordinator: policy_status", level=b"\0")
+    found = diagnostics_of(diagnostics, "/coordinator: policy_status", level=b"\0")
     assert found["clocks_writable"] == "True"
     assert ros.set(node.coordinator, policy="max_n").successful
     ros.wait(lambda: clocks.position == 2, "the fastest clocks")
@@ -304,7 +304,7 @@ def test_clocks_that_cannot_be_set_are_said(ros, kernel, tmp_path):
     coordinator, clocks = node.coordinator.coordinator, node.coordinator.clocks
     kernel.refuse = "devfreq"
     assert ros.set(node.coordinator, policy="max_q").successful
-    found = diagnostics_of(diagnostics, "coordinator: policy_status", level=b"\1")
+    found = diagnostics_of(diagnostics, "/coordinator: policy_status", level=b"\1")
     assert "clocks cannot be changed" in found[""]
     # Frames are planned for the clocks that there are.
     ros.wait(lambda: coordinator.cohort.clocks == clocks.position)

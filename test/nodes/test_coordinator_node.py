@@ -124,7 +124,7 @@ def test_a_policy_that_fails_is_set_aside_and_said(ros, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(ApNet, "decide", fail)
         drive.send()
-        found = diagnostics_of(inbox, "coordinator: policy_status", level=b"\2")
+        found = diagnostics_of(inbox, "/coordinator: policy_status", level=b"\2")
     assert "no way" in found[""]
     assert drive.send() == FAST
     assert drive.set("policy", "static").successful
@@ -147,7 +147,7 @@ def test_what_it_does_is_published(ros, tmp_path):
     assert 0.0 < lag_ms[0] < 500.0
     drive.send()
     inboxes["decisions_per_s"].wait(lambda messages: any(m.data >= 0.0 for m in messages))
-    found = wait_for_value(diagnostics, "coordinator: policy_status", "detector.variant", FAST)
+    found = wait_for_value(diagnostics, "/coordinator: policy_status", "detector.variant", FAST)
     assert found[""].startswith(f"{ADAPTIVE} decides")
     assert found["clocks_writable"] == "False"
     assert found["tasks"] == "detector"
@@ -181,7 +181,7 @@ def test_a_table_that_does_not_fit_is_not_used(ros, tmp_path):
     inbox = ros.listen(DiagnosticArray, "/diagnostics")
     node = make(ros, tables=[tables], policy=ADAPTIVE)
     assert ros.call(node.autostart), node.fault
-    found = diagnostics_of(inbox, "coordinator: policy_status", level=b"\1")
+    found = diagnostics_of(inbox, "/coordinator: policy_status", level=b"\1")
     assert (
         "its table is of the stages preprocess, inference-1, inference-2, decode"
         in found["not_coordinated.detector"]

@@ -42,7 +42,7 @@ class Task:
         self.ros.wait(
             lambda: (
                 self.bench.node.count_subscribers("detector/debug/lag_ms") == 1
-                and "lag_ms" in self.bench.node._reports.topics.wanted()
+                and "lag_ms" in self.bench.node._reports.topics.wanted
             )
         )
 
@@ -125,7 +125,7 @@ def test_a_variant_that_a_task_does_not_have_is_said(ros, tmp_path):
     for _ in range(3):
         assert task.send() == FULL
     ros.wait(lambda: node.coordinator.cohort.members[0].usable == (True, False))
-    found = wait_for_value(inbox, "coordinator: policy_status", "task.detector", "refused")
+    found = wait_for_value(inbox, "/coordinator: policy_status", "task.detector", "refused")
     assert FAST in found["task.detector"]
     assert found["detector.unusable"] == FAST
 
@@ -149,7 +149,7 @@ def test_tasks_without_a_table_are_named(ros, tmp_path):
     inbox = ros.listen(DiagnosticArray, "/diagnostics")
     tables = write_tables(tmp_path, make_table("other"))
     node = start(ros, tables, policy=ADAPTIVE)
-    found = diagnostics_of(inbox, "coordinator: policy_status", level=b"\1")
+    found = diagnostics_of(inbox, "/coordinator: policy_status", level=b"\1")
     assert "no file of the parameter `tables`" in found["not_coordinated.detector"]
     assert node.coordinator is None
 

@@ -89,10 +89,8 @@ def test_a_profile_without_a_p99_is_refused(tmp_path):
 
 def test_each_variant_learns_from_its_own_first_frames():
     watch = DriftWatch()
-    status = drift_status("detector", watch.snapshot())
-    assert (status.name, status.level, status.message) == (
-        "detector: drift_status", OK, "no frame yet"
-    )  # fmt: skip
+    status = drift_status(watch.snapshot())
+    assert (status.level, status.message) == (OK, "no frame yet")
     for k in range(LEARNED_TIMES):
         watch.observe("fast", 0, 1000 + k % 100)
         if k < 10:
@@ -101,15 +99,15 @@ def test_each_variant_learns_from_its_own_first_frames():
     assert (fast.p99_ms, fast.profiled, fast.judged) == (0.001098, LEARNED_TIMES, 0)
     assert (slow.profiled, slow.title) == (10, "slow")
     assert math.isnan(slow.p99_ms)
-    assert drift_status("detector", watch.snapshot()).message.startswith("learning: ")
+    assert drift_status(watch.snapshot()).message.startswith("learning: ")
     for k in range(200):
         watch.observe("fast", 0, 1000 + k % 100)
-    assert drift_status("detector", watch.snapshot()).message == "times match the profile"
+    assert drift_status(watch.snapshot()).message == "times match the profile"
     for _ in range(20):
         watch.observe("fast", 0, 2000)
     snapshot = watch.snapshot()
     assert snapshot.level >= 1.0
-    status = drift_status("detector", snapshot)
+    status = drift_status(snapshot)
     assert status.level == WARN
     assert status.message.startswith("times no longer match the profile: fast: ")
     assert "took longer than its p99 of 0.00 ms" in status.message
@@ -132,7 +130,7 @@ def test_times_are_compared_at_the_clocks_that_held(tmp_path):
     assert (slow.clocks, slow.alarm) == ("gpu 100 MHz", False)
     assert (fast.title, fast.alarm) == ("full@null at gpu 200 MHz", True)
     watch.observe("full@torch-fp32", 0, 1)
-    status = drift_status("detector", watch.snapshot())
+    status = drift_status(watch.snapshot())
     values = {value.key: value.value for value in status.values}
     assert values["not_profiled"] == "full@torch-fp32 at gpu 100 MHz"
     assert values["profile"] == profiles.source
@@ -141,7 +139,7 @@ def test_times_are_compared_at_the_clocks_that_held(tmp_path):
 def test_memory_has_a_limit_and_what_was_not_profiled_is_said():
     watch = DriftWatch(TimeProfiles("tables.json", {}))
     watch.observe("full@null", 0, 1)
-    assert drift_status("n", watch.snapshot()).message == "not profiled: full@null"
+    assert drift_status(watch.snapshot()).message == "not profiled: full@null"
     watch = DriftWatch()
     for number in range(MOST_MONITORS + 10):
         watch.observe(f"variant {number}", 0, 1)

@@ -183,11 +183,11 @@ def test_a_callback_that_raises_is_logged_once_counted_and_shown(ros, fail, capl
     assert [(one.kind, one.count) for one in FAULTS.snapshot()] == [(kind, FAULTS_OF_A_KIND)]
     assert [place in record.getMessage() for record in caplog.records] == [True]
     found = wait_for_value(
-        diagnostics, "guarded: process_status", f"fault.{kind}", f"{FAULTS_OF_A_KIND}, last: call"
+        diagnostics, "/guarded: process_status", f"fault.{kind}", f"{FAULTS_OF_A_KIND}, last: call"
     )
     assert found["faults"] == str(FAULTS_OF_A_KIND)
     assert found["dead_threads"] == "none"
-    shown = diagnostics_of(diagnostics, "guarded: process_status", DiagnosticStatus.WARN)
+    shown = diagnostics_of(diagnostics, "/guarded: process_status", DiagnosticStatus.WARN)
     assert kind in shown[""]
 
 
@@ -301,7 +301,7 @@ def test_the_reason_of_a_failed_transition_is_short(ros, error):
 
 def test_texts_in_diagnostics_are_bounded():
     """EDGES 2: whoever makes a status, it is no megabyte."""
-    status = make_status("node: status", OK, "m" * 5_000_000, {"model": "n" * 5_000_000})
+    status = make_status(OK, "m" * 5_000_000, {"model": "n" * 5_000_000})
     assert len(status.message) == len(status.values[0].value) == 2000
 
 
@@ -365,32 +365,29 @@ def test_a_status_that_fails_does_not_silence_the_others(ros):
 
     def make():
         node = ManagedNode("reporter", context=ros.context)
-        statuses = {
-            "broken_status": fail,
-            "good_status": lambda: make_status("reporter: good_status", OK, "good", {}),
-        }
+        statuses = {"broken_status": fail, "good_status": lambda: make_status(OK, "good", {})}
         node.publisher = DiagnosticsPublisher(node, statuses, process=True)  # type: ignore
         return node
 
     ros.make(lambda context: make())
-    broken = diagnostics_of(diagnostics, "reporter: broken_status", DiagnosticStatus.ERROR)
+    broken = diagnostics_of(diagnostics, "/reporter: broken_status", DiagnosticStatus.ERROR)
     assert "KeyError" in broken[""]
-    assert diagnostics_of(diagnostics, "reporter: good_status", OK)[""] == "good"
-    assert diagnostics_of(diagnostics, "reporter: process_status", DiagnosticStatus.WARN)
+    assert diagnostics_of(diagnostics, "/reporter: good_status", OK)[""] == "good"
+    assert diagnostics_of(diagnostics, "/reporter: process_status", DiagnosticStatus.WARN)
 
 
 def test_a_thread_that_died_is_an_error_until_it_lives(ros):
     """EDGES 8: a thread that died was not said anywhere."""
     diagnostics = ros.listen(DiagnosticArray, "/diagnostics")
     ros.make(GuardedNode)
-    assert diagnostics_of(diagnostics, "guarded: process_status", OK)["faults"] == "0"
+    assert diagnostics_of(diagnostics, "/guarded: process_status", OK)["faults"] == "0"
     FAULTS.note_dead("a thread", "ValueError: why")
-    found = diagnostics_of(diagnostics, "guarded: process_status", DiagnosticStatus.ERROR)
+    found = diagnostics_of(diagnostics, "/guarded: process_status", DiagnosticStatus.ERROR)
     assert found[""] == "threads have died: a thread"
     assert (found["dead_threads"], found["dead.a thread"]) == ("a thread", "ValueError: why")
     FAULTS.note_alive("a thread")
     diagnostics.clear()
-    diagnostics_of(diagnostics, "guarded: process_status", OK)
+    diagnostics_of(diagnostics, "/guarded: process_status", OK)
 
 
 def test_a_destroyed_subscription_hears_nothing_more(ros):

@@ -34,7 +34,7 @@ def test_every_job_is_in_the_trace_of_its_node(ros, tmp_path):
     bench.send(make_image(ros, step=1), 2)  # no image
     (folder,) = find_traces(tmp_path / "traces")
     assert folder.name.startswith("detector-20")
-    wait_for_value(inbox, "detector: task_status", "trace", str(folder))
+    wait_for_value(inbox, "/detector: task_status", "trace", str(folder))
     ros.call(bench.node.trigger_deactivate)
     ros.call(bench.node.trigger_cleanup)
 
@@ -145,7 +145,7 @@ def test_each_configuration_has_a_trace_of_its_own_and_all_have_one_limit(ros, t
     bench = Bench(ros, trace_dir=str(tmp_path), trace_limit_mb=7)
     inbox = ros.listen(DiagnosticArray, "/diagnostics")
     bench.start()
-    wait_for_value(inbox, "detector: task_status", "trace_limit_mb", "7")
+    wait_for_value(inbox, "/detector: task_status", "trace_limit_mb", "7")
     room = bench.node.session.trace._room
     # Deactivated alone, the same tasks go on in the same trace.
     ros.call(bench.node.trigger_deactivate)

@@ -11,14 +11,13 @@ import pytest
 
 pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 2")
 
-from jetson_dnn_rt.nodes.reports.arrivals import Arrivals, ArrivalSnapshot
+from jetson_dnn_rt.nodes.reports.arrivals import Arrivals, ArrivalSnapshot, JitterFigures
 from jetson_dnn_rt.nodes.reports.diagnostics import (
     ERROR,
     OK,
-    STALE,
     WARN,
-    camera_status,
     processing_status,
+    stream_status,
 )
 from jetson_dnn_rt.nodes.reports.task_timing import TaskTiming, TimingSnapshot
 from jetson_dnn_rt.nodes.reports.timing_reports import summarize
@@ -67,19 +66,74 @@ def arrived(rate_hz=30.0, silence_ms=10.0, count=50):
         (arrived(26.9), "active", "", False, WARN),
         (arrived(33.1), "active", "", False, WARN),
         (arrived(silence_ms=166.0), "active", "", False, OK),
-        (arrived(silence_ms=167.0), "active", "", False, STALE),
-        (arrived(count=0), "active", "", False, STALE),
+        (arrived(silence_ms=167.0), "active", "", False, ERROR),
+        (arrived(count=0), "active", "", False, WARN),
         (arrived(silence_ms=9999.0), "inactive", "", False, OK),
         (arrived(silence_ms=9999.0), "active", "", True, OK),
         (arrived(), "active", "unplugged", False, ERROR),
         (arrived(math.nan, count=1), "active", "", False, OK),
     ],
 )
-def test_levels_of_the_camera(arrivals, state, error, ended, level):
-    status = camera_status(
-        "n", arrivals, expected_hz=30.0, tolerance=0.1, node_state=state, error=error, ended=ended
+def test_levels_of_a_stream(arrivals, state, error, ended, level):
+    status = stream_status(
+        arrivals, expected_hz=30.0, tolerance=0.1, node_state=state, error=error, ended=ended
     )
-    assert (status.name, status.level) == ("n: camera_status", level)
+    assert status.level == level
+
+
+GREENWAVE_KEYS = (
+    *("frame_rate_node", "frame_rate_msg", "current_delay_from_realtime_ms"),
+    *("expected_frequency", "tolerance", "total_dropped_frames", "num_non_increasing_msg"),
+    *("num_jitter_outliers_msg", "num_jitter_outliers_node"),
+    *("max_abs_jitter_msg", "max_abs_jitter_node", "mean_abs_jitter_msg", "mean_abs_jitter_node"),
+)
+
+
+def describe(arrivals, now_ns):
+    status = stream_status(
+        arrivals.snapshot(now_ns), expected_hz=10.0, tolerance=0.1, node_state="active",
+        topic="/image_raw",
+    )  # fmt: skip
+    assert status.name == "/image_raw"
+    return {item.key: item.value for item in status.values}
+
+
+def test_a_topic_s_status_has_greenwave_s_keys_in_its_units():
+    """Jitter in whole microseconds from the expected period, tolerance in percent."""
+    arrivals = Arrivals(100 * MS, 0.1)
+    assert {key: describe(arrivals, 0)[key] for key in GREENWAVE_KEYS} == {
+        **dict.fromkeys(GREENWAVE_KEYS, "0"),
+        "frame_rate_node": "0.000",
+        "frame_rate_msg": "0.000",
+        "current_delay_from_realtime_ms": "N/A",
+        "expected_frequency": "10.000",
+        "tolerance": "10.000",
+    }
+    # Intervals of arrival 100, 110 and 130 ms, of stamps 100, 0 and -50 ms.
+    for arrival_ms, stamp_ms in ((1000, 500), (1100, 600), (1210, 600), (1340, 550)):
+        arrivals.observe(arrival_ms * MS, stamp_ms * MS, (arrival_ms - 7) * MS)
+    assert {key: describe(arrivals, 1340 * MS)[key] for key in GREENWAVE_KEYS} == {
+        "frame_rate_node": "8.824",
+        "frame_rate_msg": "60.000",
+        "current_delay_from_realtime_ms": "7.000",
+        "expected_frequency": "10.000",
+        "tolerance": "10.000",
+        "total_dropped_frames": "2",
+        "num_non_increasing_msg": "2",
+        "num_jitter_outliers_msg": "2",
+        "num_jitter_outliers_node": "1",  # 10 ms is within the tolerance
+        "max_abs_jitter_msg": "150000",
+        "max_abs_jitter_node": "30000",
+        "mean_abs_jitter_msg": "83333",
+        "mean_abs_jitter_node": "13333",
+    }
+
+
+def test_jitter_is_not_counted_without_an_expected_rate():
+    arrivals = Arrivals()
+    for k in range(3):
+        arrivals.observe(k * k * MS, k * k * MS, 0)
+    assert arrivals.snapshot(9 * MS).jitter_node == JitterFigures()
 
 
 @pytest.mark.parametrize(
@@ -89,19 +143,18 @@ def test_levels_of_the_camera(arrivals, state, error, ended, level):
         (31.0, 5.0, "", WARN),
         (31.0, 101.0, "", ERROR),
         (10.0, 0.0, "no model", ERROR),
-        (math.nan, 0.0, "", STALE),
+        (math.nan, 0.0, "", WARN),
     ],
 )
 def test_levels_of_processing(processing_ms, delay_ms, fault, level):
     status = processing_status(
-        "n",
         TimingSnapshot(processing_ms, 1.0, 2.0, consecutive_delay_ms=delay_ms),
         allowed_ms=30.0,
         acceptable_delay_ms=100.0,
         node_state="active",
         fault=fault,
     )
-    assert (status.name, status.level) == ("n: processing_time_status", level)
+    assert status.level == level
     keys = [value.key for value in status.values]
     assert keys == [
         "processing_time_ms", "is_processing_time_ms_in_expected_range",

@@ -209,7 +209,7 @@ def test_a_bad_model_leaves_the_node_unconfigured_with_the_reason(
     assert not ros.call(bench.node.autostart)
     assert bench.node.is_unconfigured
     assert reason in bench.node.fault
-    found = diagnostics_of(inbox, "detector: processing_time_status", b"\x02")
+    found = diagnostics_of(inbox, "/detector: processing_time_status", b"\x02")
     assert found[""] == bench.node.fault
     # The fix is one parameter away.
     for name, value in {"model": "null:1", "kind": "detection"}.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import math
+import platform
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from sensor_msgs.msg import Image
 from statistics_msgs.msg import MetricsMessage
 from std_msgs.msg import Float64
 from task_bench import Bench, Log, diagnostics_of, make_image
+from timing_keys import read_documented_keys
 from vision_msgs.msg import LabelInfo
 
 from jetson_dnn_rt.coordinator.tables.files import TableFile, save_tables
@@ -43,7 +45,7 @@ def test_timing_is_published_for_whoever_listens(ros):
     topics = {n: ros.listen(Float64, f"detector/debug/{n}") for n in (*names, *counters)}
     bench.start()
     for name in topics:
-        ros.wait(lambda n=name: n in bench.node._reports.topics.wanted(), name)
+        ros.wait(lambda n=name: n in bench.node._reports.topics.wanted, name)
     bench.send(make_image(ros), 1)
     values = {name: inbox.wait_count(1)[0].data for name, inbox in topics.items()}
     assert 1.0 <= values["processing_time_ms"] == values["wcet_ms"]
@@ -66,7 +68,7 @@ def test_figures_are_published_by_task_and_by_variant(ros):
     own = {n: ros.listen(Float64, f"{path}/{n}") for n in names[3:]}
     deadline = ros.listen(Float64, "detector/debug/deadline_ms")
     bench.start()
-    ros.wait(lambda: "deadline_ms" in bench.node._reports.topics.wanted(), "deadline_ms")
+    ros.wait(lambda: "deadline_ms" in bench.node._reports.topics.wanted, "deadline_ms")
     for number in range(1, 4):
         bench.send(make_image(ros), number)
     assert deadline.wait_count(3)[0].data == 500.0
@@ -93,10 +95,10 @@ def test_drift_is_published_and_diagnosed(ros, tmp_path):
     inbox = ros.listen(DiagnosticArray, "/diagnostics")
     level = ros.listen(Float64, "detector/debug/drift")
     bench.start()
-    assert diagnostics_of(inbox, "detector: drift_status")[""] == "no frame yet"
+    assert diagnostics_of(inbox, "/detector: drift_status")[""] == "no frame yet"
     for number in range(1, 13):
         bench.send(make_image(ros), number)
-    found = diagnostics_of(inbox, "detector: drift_status", b"\x01")
+    found = diagnostics_of(inbox, "/detector: drift_status", b"\x01")
     assert found[""].startswith("times no longer match the profile: full@null: ")
     assert found["profile"] == str(tmp_path / "tables.json")
     assert "100 % of the last frames took longer than its p99 of 0.00 ms" in found[""]
@@ -135,18 +137,18 @@ def test_statistics_are_windows_of_the_last_second(ros):
 def test_diagnostics_say_what_is_going_on(ros):
     bench = Bench(ros)
     inbox = ros.listen(DiagnosticArray, "/diagnostics")
-    assert diagnostics_of(inbox, "detector: task_status")[""] == "unconfigured"
+    assert diagnostics_of(inbox, "/detector: task_status")[""] == "unconfigured"
     bench.start()
-    assert diagnostics_of(inbox, "detector: camera_status", b"\x03")[""] == "no frame yet"
+    assert diagnostics_of(inbox, "/detector: camera_status", b"\x01")[""] == "no frame yet"
     bench.send(make_image(ros), 1)
     inbox.clear()
-    found = diagnostics_of(inbox, "detector: processing_time_status", b"\x00")
+    found = diagnostics_of(inbox, "/detector: processing_time_status", b"\x00")
     assert float(found["processing_time_ms"]) >= 1.0
     assert found["is_processing_time_ms_in_expected_range"] == "True"
-    camera = diagnostics_of(inbox, "detector: camera_status")
+    camera = diagnostics_of(inbox, "/detector: camera_status")
     assert camera["frames_received"] == "1"
     assert camera["expected_frequency"] == "30.000"
-    task = diagnostics_of(inbox, "detector: task_status")
+    task = diagnostics_of(inbox, "/detector: task_status")
     assert task["outcome.met"] == "1"
     assert task["released"] == "1"
     assert task["schedulable"] == "True"
@@ -182,7 +184,7 @@ def test_frames_of_cameras_without_a_converter(ros, encoding, pixel, rows):
     pictures = ros.listen(Image, "debug_image")
     copied = ros.listen(Float64, "detector/debug/copied_bytes")
     ros.wait(lambda: bench.node._debug_image.wanted)
-    ros.wait(lambda: "copied_bytes" in bench.node._reports.topics.wanted())
+    ros.wait(lambda: "copied_bytes" in bench.node._reports.topics.wanted)
     step = 64 * pixel + 32
     data = array.array("B", bytes([128]) * (step * rows))
     bench.send(make_image(ros, encoding=encoding, step=step, data=data), 1)
@@ -200,7 +202,7 @@ def test_an_incompatible_publisher_is_said(ros):
     bench = Bench(ros, input_qos="DEFAULT")  # reliable; the publisher is best effort
     assert ros.call(bench.node.autostart)
     ros.wait(lambda: bench.node.bridge.inputs[bench.node.input_key].incompatible == "RELIABILITY")
-    found = diagnostics_of(inbox, "detector: camera_status", b"\x02")
+    found = diagnostics_of(inbox, "/detector: camera_status", b"\x02")
     assert found[""] == "/image_raw: incompatible QoS: RELIABILITY"
 
 
@@ -307,6 +309,35 @@ def test_every_frame_that_ends_has_a_timing_message(ros):
     assert found["deadline_misses"] == "1"
     assert found["deadline_miss_ratio"] == "0.500"
     assert not {"processing_time_ms", "lateness_ms", "wcet_ms"} & set(found)
+    documented = {"stage" if key.startswith("stage.") else key for key in read_documented_keys()}
+    assert {key.partition(".")[0] for m in (met, failed) for key in values_of(m)} <= documented
+
+
+def test_topics_of_numbers_are_made_when_somebody_subscribes(ros):
+    bench = Bench(ros, debug_topics=["lateness_ms"])
+    bench.start()
+    node = bench.node
+
+    def find_own():
+        found = node.get_publisher_names_and_types_by_node("detector", "/")
+        return {topic for topic, kinds in found if kinds == ["std_msgs/msg/Float64"]}
+
+    assert find_own() == {"/detector/debug/lateness_ms"}
+    inbox = ros.listen(Float64, "detector/debug/lag_ms")
+    ros.wait(lambda: "lag_ms" in node._reports.topics.wanted, "lag_ms")
+    assert find_own() == {f"/detector/debug/{name}" for name in ("lateness_ms", "lag_ms")}
+    bench.send(make_image(ros), 1)
+    inbox.wait_count(1)
+    assert ros.call(node.trigger_deactivate) == ros.call(node.trigger_cleanup)
+    assert find_own() == set()
+
+
+def test_a_debug_topic_that_is_not_there_is_refused(ros):
+    bench = Bench(ros, debug_topics=["latenes_ms"])
+    assert not ros.call(bench.node.autostart)
+    assert bench.node.fault.startswith(
+        "debug_topics: 'latenes_ms' is not one of processing_time_ms"
+    )
 
 
 def test_timing_messages_have_budgets_and_percentiles_of_the_last_second(ros):
@@ -330,3 +361,25 @@ def test_the_timing_of_a_task_with_another_name_than_its_node_says_both(ros):
     inbox = listen_to_timing(ros, bench)
     bench.send(make_image(ros), 1)
     assert inbox.wait_count(1)[0].status[0].name == "/detector: front"
+
+
+def test_two_nodes_of_one_name_have_statuses_of_their_own(ros):
+    bench = Bench(ros, node_class=lambda **options: DetectorNode(namespace="front", **options))
+    inbox = ros.listen(DiagnosticArray, "/diagnostics")
+    assert diagnostics_of(inbox, "/front/detector: task_status")[""] == "unconfigured"
+    assert {s.hardware_id for m in inbox.messages for s in m.status} == {platform.node()}
+    assert bench.node.get_fully_qualified_name() == "/front/detector"
+
+
+def test_topics_have_statuses_of_their_own_for_greenwave(ros):
+    bench = Bench(ros, expected_frequency=10.0, tolerance=0.2)
+    inbox = ros.listen(DiagnosticArray, "/diagnostics")
+    bench.start()
+    assert diagnostics_of(inbox, "/image_raw", b"\x01")[""] == "no frame yet"
+    bench.send(make_image(ros), 1)
+    inbox.clear()
+    for topic in ("/image_raw", "/detections"):
+        found = diagnostics_of(inbox, topic)
+        assert found["frames_received"] == "1"
+        assert (found["expected_frequency"], found["tolerance"]) == ("10.000", "20.000")
+        assert float(found["current_delay_from_realtime_ms"]) >= 0.0

@@ -66,7 +66,7 @@ def test_a_task_that_hangs_is_suspended_and_the_service_tries_again(ros, block):
     bench.send(make_image(ros), 1)
     assert bench.count(Outcome.FAILED) == 1
     diagnostics.clear()
-    status = diagnostics_of(diagnostics, "detector: task_status", ERROR)
+    status = diagnostics_of(diagnostics, "/detector: task_status", ERROR)
     assert "hangs: still running after 0.05 s; it hung 4 times" in status[""]
     assert "call detector/enable with data: true" in status[""]
     assert status["hanging_threads"] == "1"

@@ -76,7 +76,7 @@ def test_a_variant_that_gives_nan_is_withdrawn(ros, illness):
     assert bench.seen.variants[1:] == [ONNX, ONNX, TORCH, TORCH]
     assert (bench.count(Outcome.FAILED), bench.count(Outcome.MET)) == (2, 3)
     inbox.clear()
-    found = diagnostics_of(inbox, "detector: task_status", b"\x01")
+    found = diagnostics_of(inbox, "/detector: task_status", b"\x01")
     assert found[""] == f"withdrawn: {ONNX}"
     assert "NaN" in found[f"withdrawn.{ONNX}"]
     assert found["variant"] == TORCH

@@ -18,7 +18,7 @@ from jetson_dnn_rt.nodes.cameras.camera_info import make_camera_info
 from jetson_dnn_rt.nodes.process.lifecycle import ManagedNode
 from jetson_dnn_rt.nodes.process.qos import OVERRIDABLE, make_qos
 from jetson_dnn_rt.nodes.reports.arrivals import Arrivals
-from jetson_dnn_rt.nodes.reports.diagnostics import DiagnosticsPublisher, camera_status
+from jetson_dnn_rt.nodes.reports.diagnostics import DiagnosticsPublisher, stream_status
 from jetson_dnn_rt.nodes.tasks.conversion import ImageWriter, fill_header
 from jetson_dnn_rt.nodes.tasks.image_input import Fanout
 from jetson_dnn_rt.nodes.tasks.mailbox import Mailbox
@@ -69,9 +69,11 @@ class CameraNode(ManagedNode):
         self._device_tasks: set[str] = set()
         self._arrivals = Arrivals()
         self._mailbox: Mailbox[Frame] | None = None
-        self._diagnostics = DiagnosticsPublisher(
-            self, {"camera_status": self._make_status}, process=bridge is None
-        )
+        statuses = {"camera_status": self._make_status}
+        if bridge is not None:
+            # Where frames come by DDS, those who get them tell how the topic fares.
+            statuses["image_status"] = self._make_image_status
+        self._diagnostics = DiagnosticsPublisher(self, statuses, process=bridge is None)
 
     @property
     def parameters(self) -> CameraConfig:
@@ -116,6 +118,8 @@ class CameraNode(ManagedNode):
             on_end=self._end_stream,
             name=f"camera {self.get_name()}",
         )
+        period_ns = int(1e9 / self._expected_hz) if self._expected_hz else 0
+        self._arrivals = Arrivals(period_ns, values.tolerance)
         height, width = self.camera.size
         self._info = make_camera_info(values.camera_info_url, height, width)
         qos = make_qos(values.output_qos, values.output_qos_depth, values.output_qos_deadline_ms)
@@ -216,19 +220,29 @@ class CameraNode(ManagedNode):
             self._infos.publish(self._info)
 
     def _make_status(self) -> Any:
-        values = self.parameters
+        return self._describe_stream(
+            extra={
+                "source": self.parameters.source,
+                "frames": self.frames,
+                "reopened": 0 if self.camera is None else self.camera.state.reopened,
+            }
+        )
+
+    def _make_image_status(self) -> Any:
+        return self._describe_stream(topic=self.resolve_topic_name("image_raw"))
+
+    def _describe_stream(self, **options: Any) -> Any:
         state = None if self.camera is None else self.camera.state
-        return camera_status(
-            self.get_name(),
+        return stream_status(
             self._arrivals.snapshot(time.monotonic_ns()),
-            expected_hz=values.expected_frequency or self.rate_hz,
-            tolerance=values.tolerance,
+            expected_hz=self._expected_hz,
+            tolerance=self.parameters.tolerance,
             node_state=self.state_name,
             error=(state.error if state is not None else "") or self.fault,
             ended=state is not None and state.ended,
-            extra={
-                "source": values.source,
-                "frames": self.frames,
-                "reopened": 0 if state is None else state.reopened,
-            },
+            **options,
         )
+
+    @property
+    def _expected_hz(self) -> float:
+        return self.parameters.expected_frequency or self.rate_hz

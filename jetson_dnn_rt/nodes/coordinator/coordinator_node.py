@@ -139,7 +139,7 @@ class CoordinatorNode(ManagedNode):
         self.clocks.start()
         tasks = [name.lstrip("/") for name in self._cohort.tasks]
         names = [*COHORT_TOPICS, *(f"{task}/{name}" for task in tasks for name in TASK_TOPICS)]
-        self._topics = DebugTopics(self, names)
+        self._topics = DebugTopics(self, names, COHORT_TOPICS)
         self.create_timer(REPORT_PERIOD_S, self._report)
 
     def activate(self) -> None:
@@ -310,7 +310,7 @@ class CoordinatorNode(ManagedNode):
     # -- diagnostics ---------------------------------------------------------------------------
 
     def _make_status(self) -> Any:
-        """Make the status ``<node>: policy_status``."""
+        """Make the status ``policy_status``."""
         values: dict[str, object] = {
             "state": self.state_name,
             "policy": self.parameters.policy,
@@ -323,7 +323,7 @@ class CoordinatorNode(ManagedNode):
         values |= {f"task.{task}": text for task, text in self._cohort.states().items()}
         values |= {f"not_coordinated.{task}": why for task, why in self._uncoordinated.items()}
         level, message = self._judge()
-        return make_status(f"{self.get_name()}: policy_status", level, message, values)
+        return make_status(level, message, values)
 
     def _judge(self) -> tuple[bytes, str]:
         if self.fault:

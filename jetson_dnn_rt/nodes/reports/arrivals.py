@@ -10,37 +10,63 @@ from dataclasses import dataclass
 WINDOW = 60
 """Arrivals over which a rate is taken: two seconds at 30 Hz."""
 
-STALE_PERIODS = 5
-"""After this many expected periods without a frame the stream is stale."""
+JITTER_WINDOW = 300
+"""Intervals over which the mean jitter is taken, as greenwave does."""
+
+SILENT_PERIODS = 5
+"""After this many expected periods without a frame the stream is silent."""
+
+
+@dataclass(frozen=True, slots=True)
+class JitterFigures:
+    """Differences of intervals from the expected period; all zero where that is not known."""
+
+    outliers: int = 0  # beyond the tolerance, since the start
+    max_us: int = 0  # since the start
+    mean_us: int = 0  # of the last `JITTER_WINDOW`
 
 
 @dataclass(frozen=True, slots=True)
 class ArrivalSnapshot:
-    """Rates and delays of a stream at one moment; NaN where nothing is known yet.
+    """Rates, delays and jitter of a stream at one moment; NaN where nothing is known yet.
 
-    `rate_node_hz` is by arrival, `rate_message_hz` by stamps; `delay_ms` is the age of the last
-    frame at its arrival, `silence_ms` the time since then.
+    `rate_node_hz` is by arrival, `rate_message_hz` by stamps, as is the jitter; `delay_ms` is the
+    age of the last frame at its arrival, `silence_ms` the time since then.
     """
 
-    count: int
-    rate_node_hz: float
-    rate_message_hz: float
-    delay_ms: float
-    silence_ms: float
+    count: int = 0
+    rate_node_hz: float = math.nan
+    rate_message_hz: float = math.nan
+    delay_ms: float = math.nan
+    silence_ms: float = math.nan
+    non_increasing: int = 0  # stamps that are not later than the one before
+    jitter_node: JitterFigures = JitterFigures()
+    jitter_message: JitterFigures = JitterFigures()
 
 
 class Arrivals:
-    """Times of the last frames; written by the thread that delivers them, read by any."""
+    """Times of the last frames; written by the thread that delivers them, read by any.
 
-    def __init__(self) -> None:
+    `period_ns` is the expected time between two frames, 0 = unknown; an interval that differs by
+    more than the share `tolerance` of it is an outlier.
+    """
+
+    def __init__(self, period_ns: int = 0, tolerance: float = 0.0) -> None:
         self._lock = threading.Lock()
         self._times: deque[tuple[int, int]] = deque(maxlen=WINDOW)
-        self._count = 0
+        self._count = self._non_increasing = 0
         self._delay_ns = 0
+        self._jitter_node = _Jitter(period_ns, tolerance)
+        self._jitter_message = _Jitter(period_ns, tolerance)
 
     def observe(self, arrival_ns: int, stamp_ns: int, capture_ns: int) -> None:
         """Record a frame; `stamp_ns` is in its source's clock, the others steady."""
         with self._lock:
+            if self._times:
+                last_ns, last_stamp_ns = self._times[-1]
+                self._non_increasing += stamp_ns <= last_stamp_ns
+                self._jitter_node.observe(arrival_ns - last_ns)
+                self._jitter_message.observe(stamp_ns - last_stamp_ns)
             self._times.append((arrival_ns, stamp_ns))
             self._count += 1
             self._delay_ns = arrival_ns - capture_ns
@@ -48,20 +74,41 @@ class Arrivals:
     def snapshot(self, now_ns: int) -> ArrivalSnapshot:
         """Present figures."""
         with self._lock:
-            count, delay_ns = self._count, self._delay_ns
+            if not self._times:
+                return ArrivalSnapshot()
             times = list(self._times)
-        if not times:
-            return ArrivalSnapshot(0, math.nan, math.nan, math.nan, math.nan)
-        (first_ns, first_stamp_ns), (last_ns, last_stamp_ns) = times[0], times[-1]
-        # An overdue frame counts as well: a dead camera's rate falls instead of freezing.
-        until_ns = max(last_ns, now_ns - (last_ns - first_ns) // max(1, len(times) - 1))
-        return ArrivalSnapshot(
-            count=count,
-            rate_node_hz=_rate_hz(len(times), until_ns - first_ns),
-            rate_message_hz=_rate_hz(len(times), last_stamp_ns - first_stamp_ns),
-            delay_ms=delay_ns / 1e6,
-            silence_ms=(now_ns - last_ns) / 1e6,
-        )
+            (first_ns, first_stamp_ns), (last_ns, last_stamp_ns) = times[0], times[-1]
+            # An overdue frame counts as well: a dead camera's rate falls instead of freezing.
+            until_ns = max(last_ns, now_ns - (last_ns - first_ns) // max(1, len(times) - 1))
+            return ArrivalSnapshot(
+                count=self._count,
+                rate_node_hz=_rate_hz(len(times), until_ns - first_ns),
+                rate_message_hz=_rate_hz(len(times), last_stamp_ns - first_stamp_ns),
+                delay_ms=self._delay_ns / 1e6,
+                silence_ms=(now_ns - last_ns) / 1e6,
+                non_increasing=self._non_increasing,
+                jitter_node=self._jitter_node.snapshot(),
+                jitter_message=self._jitter_message.snapshot(),
+            )
+
+
+class _Jitter:
+    def __init__(self, period_ns: int, tolerance: float) -> None:
+        self._period_ns, self._limit_ns = period_ns, int(period_ns * tolerance)
+        self._window: deque[int] = deque(maxlen=JITTER_WINDOW)
+        self._outliers = self._max_ns = 0
+
+    def observe(self, interval_ns: int) -> None:
+        if not self._period_ns:
+            return
+        jitter_ns = abs(interval_ns - self._period_ns)
+        self._window.append(jitter_ns)
+        self._max_ns = max(self._max_ns, jitter_ns)
+        self._outliers += jitter_ns > self._limit_ns
+
+    def snapshot(self) -> JitterFigures:
+        mean_ns = sum(self._window) // max(1, len(self._window))
+        return JitterFigures(self._outliers, self._max_ns // 1000, mean_ns // 1000)
 
 
 def _rate_hz(count: int, span_ns: int) -> float:

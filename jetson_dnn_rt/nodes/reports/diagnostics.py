@@ -1,19 +1,21 @@
 """Statuses on ``/diagnostics``, once a second, whether frames come or not.
 
 diagnostic_updater is not used: it is not available everywhere, and its tasks are tied to it. Names
-and keys are those of Autoware and NVIDIA greenwave, so that their monitors understand them.
+and keys are those of Autoware and NVIDIA greenwave, so that their monitors understand them. STALE
+is not used: it is the aggregator's word for a status that is no longer published.
 """
 
 from __future__ import annotations
 
 import math
+import platform
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 
-from jetson_dnn_rt.nodes.reports.arrivals import STALE_PERIODS, ArrivalSnapshot
+from jetson_dnn_rt.nodes.reports.arrivals import SILENT_PERIODS, ArrivalSnapshot
 from jetson_dnn_rt.nodes.reports.task_timing import TimingSnapshot
 from jetson_dnn_rt.safety.faults import FAULTS, describe_error
 
@@ -22,12 +24,7 @@ if TYPE_CHECKING:
 
 PERIOD_S = 1.0
 PROCESS_STATUS = "process_status"
-OK, WARN, ERROR, STALE = (
-    DiagnosticStatus.OK,
-    DiagnosticStatus.WARN,
-    DiagnosticStatus.ERROR,
-    DiagnosticStatus.STALE,
-)
+OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR
 
 RECENT_FAULT_NS = 60_000_000_000
 """A fault is a warning for this long; later it is only counted."""
@@ -43,21 +40,24 @@ class DiagnosticsPublisher:
     """Publishes a node's statuses at 1 Hz of the steady clock, in every lifecycle state.
 
     `statuses` has a function for each status, by its name without the node's, such as
-    ``task_status``. One that raises is published as an ERROR of that name, the others as usual.
-    With `process` it publishes ``<node>: process_status``, too: one node of each process does.
+    ``task_status``. It is published as ``/front/detector: task_status``, with the full name of the
+    node, as two of one name would overwrite each other; a status that has a name keeps it. None is
+    left out; a function that raises makes an ERROR, the others are published as usual. With
+    `process` it publishes ``<node>: process_status``, too: one node of each process does. The
+    hardware id is the machine's name.
     """
 
     def __init__(
         self,
         node: ManagedNode,
-        statuses: Mapping[str, Callable[[], DiagnosticStatus]],
+        statuses: Mapping[str, Callable[[], DiagnosticStatus | None]],
         *,
         process: bool = False,
     ) -> None:
         self._node, self._statuses = node, dict(statuses)
         if process:
             # Last, so that it counts the faults of the others in this round.
-            self._statuses[PROCESS_STATUS] = lambda: process_status(node.get_name())
+            self._statuses[PROCESS_STATUS] = process_status
         self._publisher = node.create_publisher(DiagnosticArray, "/diagnostics", 10)
         node.create_timer(PERIOD_S, self.publish)
 
@@ -65,37 +65,37 @@ class DiagnosticsPublisher:
         """Publish now."""
         message = DiagnosticArray()
         message.header.stamp = self._node.get_clock().now().to_msg()
+        node = self._node.get_fully_qualified_name()
         for name, make in self._statuses.items():
+            place = f"{node}: {name}"
             try:
                 status = make()
             except Exception as error:
-                place = f"{self._node.get_name()}: {name}"
                 FAULTS.note(place, error)
-                text = f"the status cannot be made: {describe_error(error)}"
-                status = make_status(place, ERROR, text, {})
-            status.hardware_id = self._node.get_fully_qualified_name()
-            message.status.append(status)
+                status = make_status(
+                    ERROR, f"the status cannot be made: {describe_error(error)}", {}
+                )
+            if status is not None:
+                status.name, status.hardware_id = status.name or place, platform.node()
+                message.status.append(status)
         self._publisher.publish(message)
 
 
-def make_status(
-    name: str, level: bytes, message: str, values: Mapping[str, object]
-) -> DiagnosticStatus:
-    """Make a status; floats get three decimals, and long texts are cut."""
+def make_status(level: bytes, message: str, values: Mapping[str, object]) -> DiagnosticStatus:
+    """Make a status without a name; floats get three decimals, and long texts are cut."""
     texts = {
         key: f"{value:.3f}" if isinstance(value, float) else str(value)[:LONGEST_TEXT]
         for key, value in values.items()
     }
     return DiagnosticStatus(
-        name=name,
         level=level,
         message=message[:LONGEST_TEXT],
         values=[KeyValue(key=key, value=text) for key, text in texts.items()],
     )
 
 
-def process_status(node: str) -> DiagnosticStatus:
-    """Make the status ``<node>: process_status``: faults of the whole process, dead threads.
+def process_status() -> DiagnosticStatus:
+    """Make the status ``process_status``: faults of the whole process, dead threads.
 
     ERROR while a thread that is needed is missing, WARN for a minute after a fault.
     """
@@ -115,56 +115,74 @@ def process_status(node: str) -> DiagnosticStatus:
     elif recent:
         last = max(recent, key=lambda fault: fault.last_ns)
         level, message = WARN, f"{last.kind}: {last.text[:TEXT_LIMIT]}"
-    return make_status(f"{node}: {PROCESS_STATUS}", level, message, values)
+    return make_status(level, message, values)
 
 
-def camera_status(
-    node: str,
+def stream_status(
     arrivals: ArrivalSnapshot,
     *,
     expected_hz: float,
     tolerance: float,
     node_state: str,
+    topic: str = "",
     error: str = "",
     ended: bool = False,
     extra: Mapping[str, object] | None = None,
 ) -> DiagnosticStatus:
-    """Make the status ``<node>: camera_status`` of a stream of frames.
+    """Make the status of a stream of frames or results, with greenwave's keys and their units.
 
+    It is named by the topic, for greenwave's monitor; without one the publisher names it.
     `expected_hz` is 0 where it is unknown, `tolerance` the share by which the rate may differ,
     `node_state` the lifecycle state (only an active node should get frames), `error` the source's
     reason for the lack of frames, if it reports one.
     """
+    node, message = arrivals.jitter_node, arrivals.jitter_message
     values: dict[str, object] = {
-        "frame_rate_node": arrivals.rate_node_hz,
-        "frame_rate_msg": arrivals.rate_message_hz,
-        "current_delay_from_realtime_ms": arrivals.delay_ms,
+        "frame_rate_node": _zero_if_nan(arrivals.rate_node_hz),
+        "frame_rate_msg": _zero_if_nan(arrivals.rate_message_hz),
+        "current_delay_from_realtime_ms": (
+            "N/A" if math.isnan(arrivals.delay_ms) else arrivals.delay_ms
+        ),
         "expected_frequency": expected_hz,
-        "tolerance": tolerance,
+        "tolerance": 100.0 * tolerance,  # percent
+        # Greenwave counts an interval out of tolerance as a dropped frame.
+        "total_dropped_frames": message.outliers,
+        "num_non_increasing_msg": arrivals.non_increasing,
+        "num_jitter_outliers_msg": message.outliers,
+        "num_jitter_outliers_node": node.outliers,
+        "max_abs_jitter_msg": message.max_us,
+        "max_abs_jitter_node": node.max_us,
+        "mean_abs_jitter_msg": message.mean_us,
+        "mean_abs_jitter_node": node.mean_us,
         "frames_received": arrivals.count,
         "silence_ms": arrivals.silence_ms,
         **(extra or {}),
     }
-    rate_hz = arrivals.rate_node_hz
-    level, message = OK, "frames arrive as expected"
+    rate_hz, silence_ms = arrivals.rate_node_hz, arrivals.silence_ms
+    level, text = OK, "frames arrive as expected"
     if error:
-        level, message = ERROR, error
+        level, text = ERROR, error
     elif node_state != "active":
-        message = node_state
+        text = node_state
     elif ended:
-        message = "the stream has ended"
+        text = "the stream has ended"
     elif not arrivals.count:
-        level, message = STALE, "no frame yet"
-    elif arrivals.silence_ms > STALE_PERIODS * 1000.0 / (expected_hz or 1.0):
-        level, message = STALE, f"no frame for {arrivals.silence_ms / 1000.0:.1f} s"
+        level, text = WARN, "no frame yet"
+    elif silence_ms > SILENT_PERIODS * 1000.0 / (expected_hz or 1.0):
+        level, text = ERROR, f"no frame for {silence_ms / 1000.0:.1f} s"
     # The rate of a single frame is NaN, which compares false.
     elif expected_hz and abs(rate_hz - expected_hz) > tolerance * expected_hz:
-        level, message = WARN, f"{rate_hz:.1f} Hz instead of {expected_hz:.1f} Hz"
-    return make_status(f"{node}: camera_status", level, message, values)
+        level, text = WARN, f"{rate_hz:.1f} Hz instead of {expected_hz:.1f} Hz"
+    status = make_status(level, text, values)
+    status.name = topic
+    return status
+
+
+def _zero_if_nan(rate_hz: float) -> float:
+    return 0.0 if math.isnan(rate_hz) else rate_hz
 
 
 def processing_status(
-    node: str,
     timing: TimingSnapshot,
     *,
     allowed_ms: float,
@@ -172,7 +190,7 @@ def processing_status(
     node_state: str,
     fault: str,
 ) -> DiagnosticStatus:
-    """Make the status ``<node>: processing_time_status``, with Autoware's keys.
+    """Make the status ``processing_time_status``, with Autoware's keys.
 
     A frame above `allowed_ms` is a warning; every frame above it for longer than
     `acceptable_delay_ms` is an error; 0 = never.
@@ -196,5 +214,5 @@ def processing_status(
     elif slow:
         level, message = WARN, f"processing took {processing_ms:.1f} ms"
     elif math.isnan(processing_ms):
-        level, message = STALE, "no frame was processed yet"
-    return make_status(f"{node}: processing_time_status", level, message, values)
+        level, message = WARN, "no frame was processed yet"
+    return make_status(level, message, values)

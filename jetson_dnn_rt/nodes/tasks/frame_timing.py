@@ -121,6 +121,7 @@ class FrameTimingTopic:
     def _refresh(self) -> None:
         """Read what is too expensive for every frame."""
         if self._wanted:
-            whole = self._timing.snapshot().whole
-            self._figures = {name: getattr(whole, name) for name in FIGURES}
+            snapshot = self._timing.snapshot()
+            figures = {name: getattr(snapshot.whole, name) for name in FIGURES}
+            self._figures = {**figures, "drift": snapshot.drift.level}
             self._budgets = self._read_budgets()

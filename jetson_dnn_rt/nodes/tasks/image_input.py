@@ -59,6 +59,12 @@ class Fanout:
     def __len__(self) -> int:
         return len(self._listeners)
 
+    @property
+    def first(self) -> str:
+        """Name of the listener that has been there longest; empty without one."""
+        with self._lock:
+            return next(iter(self._listeners), "")
+
     def add(self, name: str, listener: FrameListener) -> None:
         """Add or replace the listener of this name."""
         with self._lock:

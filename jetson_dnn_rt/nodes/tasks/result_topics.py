@@ -31,6 +31,11 @@ class DetectionTopics:
         )
         self._writer = DetectionsWriter()
 
+    @property
+    def topic(self) -> str:
+        """Full name of the main topic."""
+        return str(self._publisher.topic_name)
+
     def publish(self, result: Result, frame: Frame) -> None:
         """Publish boxes in pixels of the source image."""
         assert isinstance(result, Detections)
@@ -50,6 +55,11 @@ class SegmentationTopics:
         )
         self._class_writer, self._color_writer = ImageWriter("mono8"), ImageWriter("rgb8")
         self._palette = make_palette()
+
+    @property
+    def topic(self) -> str:
+        """Full name of the main topic."""
+        return str(self._class_publisher.topic_name)
 
     def publish(self, result: Result, frame: Frame) -> None:
         """Publish the class and the colour of every pixel."""

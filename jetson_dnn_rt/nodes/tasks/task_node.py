@@ -21,9 +21,9 @@ from jetson_dnn_rt.nodes.reports.diagnostics import (
     OK,
     WARN,
     DiagnosticsPublisher,
-    camera_status,
     make_status,
     processing_status,
+    stream_status,
 )
 from jetson_dnn_rt.nodes.reports.task_timing import TaskTiming
 from jetson_dnn_rt.nodes.reports.timing_reports import TimingReports
@@ -85,6 +85,7 @@ class TaskNode(ManagedNode):
         self._debug_image: DebugImage | None = None
         self._enabled = True
         self._arrivals = Arrivals()
+        self._results_made = Arrivals()
         self.timing = TaskTiming(self.parameters.wcet_exceedance)
         self._reports: TimingReports | None = None
         self._frame_timing: FrameTimingTopic | None = None
@@ -95,10 +96,10 @@ class TaskNode(ManagedNode):
             {
                 "processing_time_status": self._make_processing_status,
                 "camera_status": self._make_camera_status,
+                "image_status": self._make_image_status,
+                "result_status": self._make_result_status,
                 "task_status": self._make_task_status,
-                "drift_status": lambda: drift_status(
-                    self.get_name(), self.timing.snapshot().drift
-                ),
+                "drift_status": lambda: drift_status(self.timing.snapshot().drift),
             },
             process=bridge is None,
         )
@@ -175,7 +176,8 @@ class TaskNode(ManagedNode):
         loaded = self.session.load(values, self.frame_size, log=log, on_device=bool(values.camera))
         if loaded.allocate_frame is not None:
             self.bridge.camera(values.camera).use_memory(self.task, loaded.allocate_frame)
-        self._arrivals = Arrivals()
+        self._arrivals = Arrivals(self.period_ns, values.tolerance)
+        self._results_made = Arrivals(self.period_ns, values.tolerance)
         self.published = 0
         qos = make_qos(values.output_qos, values.output_qos_depth)
         self._results = RESULT_TOPICS[values.kind](self, qos)
@@ -184,7 +186,10 @@ class TaskNode(ManagedNode):
         self._labels = LabelTopics(self, [f"{space}label_info" for space in spaces], labels)
         self._debug_image = DebugImage(self, [f"{space}debug_image" for space in spaces], labels)
         self._reports = TimingReports(
-            self, self.timing, lambda: () if self.loaded is None else self.loaded.variant_names
+            self,
+            self.timing,
+            lambda: () if self.loaded is None else self.loaded.variant_names,
+            values.debug_topics,
         )
         self._frame_timing = FrameTimingTopic(self, self.task, self.timing, self._read_budgets)
         self._labels.publish(values.confidence_threshold)
@@ -250,6 +255,7 @@ class TaskNode(ManagedNode):
         if result is not None and self._results is not None:
             self._results.publish(result, work.frame)
             self.published += 1
+            self._results_made.observe(time.monotonic_ns(), work.frame.stamp_ns, record.capture_ns)
         published_ns = time.monotonic_ns()
         # For observers: they are called after everything below.
         work.scratch[PUBLISHED_NS] = published_ns
@@ -309,7 +315,6 @@ class TaskNode(ManagedNode):
 
     def _make_processing_status(self) -> Any:
         return processing_status(
-            self.get_name(),
             self.timing.snapshot(),
             allowed_ms=self._allowed_ms,
             acceptable_delay_ms=self.parameters.acceptable_delay_ms,
@@ -352,7 +357,7 @@ class TaskNode(ManagedNode):
         active = level == OK and self.state_name == "active"
         if active and verdict is not None and verdict.schedulable is not True:
             level, message = WARN, str(verdict)
-        return make_status(f"{self.get_name()}: task_status", level, message, values)
+        return make_status(level, message, values)
 
     @property
     def _allowed_ms(self) -> float:
@@ -361,8 +366,7 @@ class TaskNode(ManagedNode):
         return values.allowed_processing_ms or values.deadline_ms or self.period_ns / 1e6
 
     def _make_camera_status(self) -> Any:
-        values, arrivals = self.parameters, self._arrivals.snapshot(time.monotonic_ns())
-        camera = self.bridge.cameras.get(values.camera)
+        camera = self.bridge.cameras.get(self.parameters.camera)
         stream = self.bridge.inputs.get(self.input_key)
         error, ended, extra = "", False, {}
         if camera is not None and camera.camera is not None:
@@ -373,17 +377,30 @@ class TaskNode(ManagedNode):
                 "distrusted_stamps": stream.stamps.distrusted,
                 "incompatible_qos": stream.incompatible or "none",
             }
-            if stream.incompatible and not arrivals.count:
+            if stream.incompatible and not self._arrivals.snapshot(0).count:
                 error = f"{stream.key.topic}: incompatible QoS: {stream.incompatible}"
-        return camera_status(
-            self.get_name(),
-            arrivals,
+        return self._describe_stream(self._arrivals, error=error, ended=ended, extra=extra)
+
+    def _make_image_status(self) -> Any:
+        """How the image topic arrives; told by one of the tasks that share a subscription."""
+        stream = self.bridge.inputs.get(self.input_key)
+        if stream is None or stream.fanout.first != self.task:
+            return None
+        return self._describe_stream(self._arrivals, topic=stream.key.topic)
+
+    def _make_result_status(self) -> Any:
+        results = self._results
+        if results is None:
+            return None
+        return self._describe_stream(self._results_made, topic=results.topic)
+
+    def _describe_stream(self, arrivals: Arrivals, **options: Any) -> Any:
+        return stream_status(
+            arrivals.snapshot(time.monotonic_ns()),
             expected_hz=1e9 / self.period_ns,
-            tolerance=values.tolerance,
+            tolerance=self.parameters.tolerance,
             node_state=self.state_name if self._enabled else "disabled",
-            error=error,
-            ended=ended,
-            extra=extra,
+            **options,
         )
 
     def _read_budgets(self) -> dict[str, float]:

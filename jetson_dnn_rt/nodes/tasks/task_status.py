@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from jetson_dnn_rt.runtime.task import Task
 
 
-def drift_status(node: str, drift: DriftSnapshot) -> DiagnosticStatus:
-    """Make the status ``<node>: drift_status``: whether times still match the profile."""
+def drift_status(drift: DriftSnapshot) -> DiagnosticStatus:
+    """Make the status ``drift_status``: whether times still match the profile."""
     values: dict[str, object] = {"profile": drift.source or f"first {LEARNED_TIMES} frames"}
     for state in drift.states:
         values |= {
@@ -32,7 +32,7 @@ def drift_status(node: str, drift: DriftSnapshot) -> DiagnosticStatus:
     if drift.unknown:
         values["not_profiled"] = ", ".join(drift.unknown)
     level, message = _judge_drift(drift)
-    return make_status(f"{node}: drift_status", level, message, values)
+    return make_status(level, message, values)
 
 
 def _judge_drift(drift: DriftSnapshot) -> tuple[bytes, str]:
