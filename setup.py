@@ -21,7 +21,7 @@ EXECUTABLES = {
     **dict.fromkeys(
         (
             *("run", "compress", "build", "profile", "library", "doctor", "simulate", "evaluate"),
-            *("wcet", "compare", "report", "export", "export-c", "bench"),
+            *("wcet", "compare", "report", "export", "export-c", "bench", "top"),
         ),
         "jetson_dnn_rt.cli.main:run_command",
     ),
@@ -82,6 +82,7 @@ setup(
         f"{NAME}.backends.cuda": ["*.cu"],
         f"{NAME}.lab.report": ["*.html", "*.css"],
         f"{NAME}.tvm.export_c": ["templates/*"],
+        f"{NAME}.watch": ["page/*"],
     },
     data_files=[
         ("share/ament_index/resource_index/packages", [f"resource/{NAME}"]),
@@ -97,7 +98,7 @@ setup(
         name: read_requirements(name)
         for name in (
             *("opencv", "torch", "onnx", "openvino", "tvm", "plots", "bags"),
-            *("traces", "wcet", "excel", "fleet"),
+            *("traces", "wcet", "excel", "fleet", "watch"),
         )
     },
     entry_points={

@@ -17,7 +17,7 @@ OPTIONAL = ("rclpy", "tensorrt", "tvm", "onnxruntime", "openvino")
 # Hidden all at once: each is imported in one or two places only.
 EXTRAS = (
     *("pyarrow", "scipy", "xlsxwriter", "dask", "distributed", "rosbags", "matplotlib"),
-    *("jinja2", "markupsafe"),
+    *("jinja2", "markupsafe", "rich"),
 )
 # These alone may need ROS: the nodes, and what listens to them.
 ROS_MODULES = r"jetson_dnn_rt\.(nodes(\..+)?|watch\.subscriber)"

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 NODES = {"camera", "detector", "segmenter", "perception"}
 COMMANDS = {
     *("run", "doctor", "bench", "compress", "build", "library", "simulate", "profile"),
-    *("evaluate", "wcet", "compare", "report", "export", "export-c"),
+    *("evaluate", "wcet", "compare", "report", "export", "export-c", "top"),
 }
 
 # Import name -> rosdep key, where they differ.
@@ -30,6 +30,7 @@ ROSDEP_KEYS = {
     "numpy": "python3-numpy",
     "onnxruntime": "python3-onnxruntime-pip",
     "psutil": "python3-psutil",
+    "rich": "python3-rich",
     "scipy": "python3-scipy",
     "torch": "python3-pytorch-pip",
     "torchvision": "python3-pytorch-pip",

@@ -229,7 +229,7 @@ class Environment:
     def install_packages(self, further: list[str], progress: Progress) -> None:
         """Install the other Python packages, but keep the system's OpenCV."""
         groups = ["runtime", "onnx", "openvino", "plots", "bags", "traces", "wcet"]
-        groups += ["excel", "fleet", "dev"]
+        groups += ["excel", "fleet", "watch", "dev"]
         if has_tvm_wheels(sys.version_info[:2], platform.machine(), platform.system()):
             groups.append("tvm")
         else:

@@ -1,0 +1,3 @@
+"""Command that watching adds to the package; see `jetson_dnn_rt.plugins`."""
+
+COMMANDS = {"top": "jetson_dnn_rt.watch.top"}
