@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
+import struct
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -10,7 +13,10 @@ from pathlib import Path
 
 import pytest
 
-PROFILE = Path(__file__).resolve().parent.parent / "config" / "fastdds_profile.xml"
+from jetson_dnn_rt.cli.environment import profile_variable
+
+CONFIG = Path(__file__).resolve().parent.parent / "config"
+PROFILES = ("fastdds_profile.xml", "fastdds_localhost_profile.xml")
 IMAGE_BYTES = 640 * 480 * 3
 # All of them fit into the shared-memory segment, so the result does not depend on how busy the
 # machine is: a reader that falls asleep still finds every image.
@@ -60,15 +66,18 @@ print(json.dumps(got), flush=True)
 """
 
 
-def test_the_segment_holds_many_images():
-    root = ElementTree.parse(PROFILE).getroot()
+@pytest.mark.parametrize("profile", PROFILES)
+def test_the_segment_holds_many_images(profile):
+    root = ElementTree.parse(CONFIG / profile).getroot()
     (segment,) = (element for element in root.iter() if element.tag.endswith("segment_size"))
     assert int(segment.text or 0) >= IMAGES * IMAGE_BYTES
 
 
-def test_no_image_is_lost_between_processes():
+@pytest.mark.parametrize("profile", PROFILES)
+def test_no_image_is_lost_between_processes(profile):
     pytest.importorskip("rclpy", reason="needs ROS 2")
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    pipes["env"] = {**os.environ, profile_variable(): str(CONFIG / profile)}
     with (
         subprocess.Popen([sys.executable, "-c", PUBLISHER, str(IMAGES)], **pipes) as publisher,  # type: ignore[call-overload]
         subprocess.Popen([sys.executable, "-c", SUBSCRIBER, str(IMAGES)], **pipes) as subscriber,  # type: ignore[call-overload]
@@ -83,3 +92,43 @@ def test_no_image_is_lost_between_processes():
             publisher.stdin.close()
             subscriber.kill()
     assert got == [str(number) for number in range(IMAGES)]
+
+
+NODE = """
+import sys
+import rclpy
+
+rclpy.init()
+node = rclpy.create_node("profile_node")
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+
+
+def find_ports(process, domain):
+    """Addresses of the UDP ports on which a participant of the domain is found and receives."""
+    folder = Path("/proc", str(process))
+    links = [os.readlink(link) for link in folder.glob("fd/*")]
+    lines = (folder / "net" / "udp").read_text().splitlines()[1:]
+    for fields in map(str.split, lines):
+        address, port = (int(part, 16) for part in fields[1].split(":"))
+        # The RTPS specification, 9.6.2.
+        if f"socket:[{fields[9]}]" in links and (port - 7400) // 250 == domain:
+            yield socket.inet_ntoa(struct.pack("=L", address))
+
+
+@pytest.mark.parametrize(("profile", "limited"), list(zip(PROFILES, (False, True), strict=True)))
+def test_a_localhost_only_node_is_not_reached_from_other_machines(profile, limited):
+    pytest.importorskip("rclpy", reason="needs ROS 2")
+    # The suite itself runs with both variables that limit ROS to this machine.
+    env = {**os.environ, profile_variable(): str(CONFIG / profile)}
+    with subprocess.Popen(
+        [sys.executable, "-c", NODE], stdin=-1, stdout=-1, text=True, env=env
+    ) as node:
+        assert node.stdout.readline() == "ready\n"
+        addresses = set(find_ports(node.pid, int(os.environ["ROS_DOMAIN_ID"])))
+        node.communicate("\n")
+    if limited:
+        assert addresses == {"127.0.0.1"}
+    else:
+        assert "0.0.0.0" in addresses

@@ -13,7 +13,14 @@ import pytest
 from jetson_dnn_rt import __version__
 from jetson_dnn_rt.cli import doctor, main
 from jetson_dnn_rt.cli.doctor import Check
-from jetson_dnn_rt.cli.environment import prepare_environment, profile_variable
+from jetson_dnn_rt.cli.environment import (
+    LOCALHOST_PROFILE,
+    PROFILE,
+    choose_profile,
+    find_shared_file,
+    prepare_environment,
+    profile_variable,
+)
 from jetson_dnn_rt.cli.text import format_rows
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
 
@@ -139,6 +146,25 @@ def test_environment_is_set_only_where_the_user_has_not():
     before = dict(theirs)
     assert prepare_environment(theirs) == []
     assert theirs == before
+
+
+@pytest.mark.parametrize(
+    ("given", "file"),
+    [
+        ({}, PROFILE),
+        ({"ROS_AUTOMATIC_DISCOVERY_RANGE": "SUBNET"}, PROFILE),
+        ({"ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST"}, LOCALHOST_PROFILE),
+        ({"ROS_AUTOMATIC_DISCOVERY_RANGE": "OFF"}, LOCALHOST_PROFILE),
+        ({"ROS_LOCALHOST_ONLY": "1"}, LOCALHOST_PROFILE),
+        ({"ROS_LOCALHOST_ONLY": "0"}, PROFILE),
+        # A peer may be another machine.
+        ({"ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST", "ROS_STATIC_PEERS": "10.0.0.2"}, PROFILE),
+    ],
+)
+def test_a_localhost_only_ros_gets_a_profile_without_a_network(given, file):
+    assert choose_profile(given) == {profile_variable(): str(find_shared_file(file))}
+    for name in ("FASTDDS", "FASTRTPS"):
+        assert choose_profile({**given, f"{name}_DEFAULT_PROFILES_FILE": "/mine.xml"}) == {}
 
 
 def test_table_is_aligned():

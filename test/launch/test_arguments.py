@@ -11,6 +11,7 @@ from ament_index_python.packages import PackageNotFoundError, get_package_share_
 from launching import find_share, pretend, run_launch
 
 SHARE = find_share()
+PERCEPTION = SHARE / "launch" / "perception.launch.py"
 PLOT = SHARE / "launch" / "plot.launch.py"
 PARAMETERS = """
 /robot/detector:
@@ -28,11 +29,11 @@ def build(folder, written, variants, /, **arguments):
         "params_file": str(file),
         "namespace": "robot",
         "engine_cache": str(folder / "library"),
-        "segmenter_model": "none",
+        "tasks": "detector",
         "build_only": "true",
         **arguments,
     }
-    return run_launch(SHARE / "launch" / "perception.launch.py", given)
+    return run_launch(PERCEPTION, given)
 
 
 @pytest.mark.launch
@@ -62,6 +63,55 @@ def test_a_build_that_fails_fails_the_launch(tmp_path, model, variants, argument
     assert found == 1, said
     assert reason in said
     assert f"the build ended with exit code {code}" in said
+
+
+INCLUDING = """
+from launch import LaunchDescription
+from launch.actions import IncludeLaunchDescription, OpaqueFunction
+from launch.launch_description_sources import PythonLaunchDescriptionSource
+
+def tell(context):
+    print("profiles:", [name for name in context.environment if "PROFILES" in name])
+
+def generate_launch_description():
+    include = IncludeLaunchDescription(
+        PythonLaunchDescriptionSource({file!r}), launch_arguments={arguments!r}.items()
+    )
+    return LaunchDescription([include, OpaqueFunction(function=tell)])
+"""
+
+
+@pytest.mark.launch
+def test_an_including_launch_file_keeps_its_environment(tmp_path, monkeypatch):
+    for name in ("FASTDDS", "FASTRTPS"):
+        monkeypatch.delenv(f"{name}_DEFAULT_PROFILES_FILE", raising=False)
+    arguments = {
+        "build_only": "true",
+        "model": "null:1",
+        "tasks": "detector",
+        "engine_cache": str(tmp_path / "library"),
+    }
+    file = tmp_path / "including.launch.py"
+    text = INCLUDING.format(file=str(PERCEPTION), arguments=arguments)
+    file.write_text(text, encoding="utf-8")
+    code, said = run_launch(file, {})
+    assert code == 0, said
+    assert "profiles: []" in said
+
+
+@pytest.mark.launch
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"params_file": "nowhere.yaml"}, "params_file: nowhere.yaml is neither in"),
+        ({"composed": "perhaps"}, "true or false expected, not 'perhaps'"),
+        ({"cameras": "front", "input_image_topic": "/image"}, "images come from one of them"),
+    ],
+)
+def test_what_cannot_be_started_is_said(arguments, reason):
+    code, said = run_launch(PERCEPTION, arguments)
+    assert code == 1
+    assert reason in said
 
 
 def plot(folder, **arguments):

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-import time
 import unittest
-from typing import Any
 
 import pytest
 
@@ -18,16 +15,14 @@ pytest.importorskip("rclpy", reason="rclpy is not installed: the launch tests ne
 import launch_testing
 import launch_testing.actions
 import launch_testing.asserts
-import rclpy
 from launch.actions import IncludeLaunchDescription
 from launch.launch_description_sources import PythonLaunchDescriptionSource
-from launching import find_share
+from launching import Probe, find_share
 
 import launch
 
 SHARE = find_share()
 
-TIMEOUT_S = 90.0
 NAMESPACE = "/test_launch"
 
 
@@ -55,36 +50,8 @@ def generate_test_description(composed):
     return make_description(composed)
 
 
-class TestPerception(unittest.TestCase):
+class TestPerception(Probe):
     """What a user sees within a minute of `ros2 launch`."""
-
-    @classmethod
-    def setUpClass(cls):
-        rclpy.init()
-        cls.node = rclpy.create_node("launch_probe")
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.node.destroy_node()
-        rclpy.try_shutdown()
-
-    def receive(self, kind, topic, wanted=lambda message: True):
-        """Wait for a message that satisfies `wanted`."""
-        found: list[Any] = []
-        done = threading.Event()
-
-        def take(message):
-            if wanted(message):
-                found.append(message)
-                done.set()
-
-        subscription = self.node.create_subscription(kind, topic, take, 10)
-        end_s = time.monotonic() + TIMEOUT_S
-        while not done.is_set() and time.monotonic() < end_s:
-            rclpy.spin_once(self.node, timeout_sec=0.1)
-        self.node.destroy_subscription(subscription)
-        assert found, f"no message on {topic} within {TIMEOUT_S} s"
-        return found[0]
 
     def test_detections_come_under_the_camera_s_header(self):
         from vision_msgs.msg import Detection2DArray

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -12,7 +13,7 @@ pytest.importorskip("rclpy", reason="rclpy is not installed: the launch tests ne
 pytest.importorskip("rosbags", reason="rosbags is not installed: the launch tests need it")
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: the launch tests need it")
 
-from bags import PERIOD_NS, TOPIC, make_image, write_bag
+from bags import PERIOD_NS, TOPIC, StoragePlugin, find_file, make_image, write_bag
 from launching import find_share, pretend, run_launch
 
 from jetson_dnn_rt.traces.reader import open_trace
@@ -23,11 +24,17 @@ BEGIN_NS = 1_600_000_000 * 10**9
 FRAMES = 40
 
 
+STAMPS_NS = [BEGIN_NS + place * PERIOD_NS for place in range(FRAMES)]
+
+
+def write(folder, plugin=StoragePlugin.SQLITE3):
+    images = [make_image(k, stamp_ns=time_ns) for k, time_ns in enumerate(STAMPS_NS)]
+    return write_bag(folder / "bag", images, log_times_ns=STAMPS_NS, plugin=plugin)
+
+
 @pytest.fixture
 def bag(tmp_path):
-    times_ns = [BEGIN_NS + place * PERIOD_NS for place in range(FRAMES)]
-    images = [make_image(k, stamp_ns=time_ns) for k, time_ns in enumerate(times_ns)]
-    return write_bag(tmp_path / "bag", images, log_times_ns=times_ns)
+    return write(tmp_path)
 
 
 def play(folder, subscribers=1):
@@ -36,8 +43,13 @@ def play(folder, subscribers=1):
 
 
 @pytest.mark.launch
-@pytest.mark.parametrize("composed", ["true", "false"])
-def test_every_frame_of_a_bag_runs_under_its_clock(bag, tmp_path, composed):
+@pytest.mark.parametrize(
+    ("composed", "plugin"), [("true", StoragePlugin.MCAP), ("false", StoragePlugin.SQLITE3)]
+)
+def test_every_frame_of_a_bag_runs_under_its_clock(tmp_path, composed, plugin):
+    bag = write(tmp_path, plugin)
+    if plugin is StoragePlugin.MCAP:
+        bag = find_file(bag)
     arguments = {
         "bag": str(bag),
         "namespace": "robot",
@@ -52,16 +64,15 @@ def test_every_frame_of_a_bag_runs_under_its_clock(bag, tmp_path, composed):
     code, said = run_launch(FILE, arguments, player)
     assert code == 0, said
     assert f"waiting for the tasks to subscribe to {TOPIC}" in said
-    assert said.index("schedulable: ") < said.index(f"playing {bag}")
+    assert said.index("schedulable: ") < said.index(f"playing {TOPIC}")
     assert "the bag has ended" in said
     traces = [open_trace(folder) for folder in (tmp_path / "traces").iterdir()]
     names = sorted(trace.path.name.partition("-20")[0] for trace in traces)
     assert names == (["perception"] if composed == "true" else ["detector", "segmenter"])
     jobs = [job for trace in traces for job in trace.jobs()]
-    stamps = [BEGIN_NS + place * PERIOD_NS for place in range(FRAMES)]
     for task in ("detector", "segmenter"):
         own = [job for job in jobs if job.record.task == task]
-        assert [job.stamp_ns for job in own] == stamps
+        assert [job.stamp_ns for job in own] == STAMPS_NS
         assert {job.camera for job in own} == {TOPIC}
         # By the bag's clock these frames are new, though they were taken years ago. Of the first
         # ones the clock may not have come yet.
@@ -73,7 +84,7 @@ def test_every_frame_of_a_bag_runs_under_its_clock(bag, tmp_path, composed):
 @pytest.mark.launch
 def test_a_player_that_fails_fails_the_launch(bag, tmp_path):
     environment = pretend(tmp_path, "ros2bag", "echo no storage plugin; exit 7")
-    arguments = {"bag": str(bag), "model": "null:1", "segmenter_model": "none"}
+    arguments = {"bag": str(bag), "model": "null:1", "tasks": "detector"}
     code, said = run_launch(FILE, arguments, environment)
     assert code == 1, said
     assert "no storage plugin" in said
@@ -84,12 +95,9 @@ def test_a_player_that_fails_fails_the_launch(bag, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ({}, "no bag to play; fix: bag:=FOLDER"),
+        ({}, "no bag to play; fix: bag:=FOLDER or bag:=FILE"),
         ({"bag": "/nowhere"}, "bag /nowhere is not there"),
-        (
-            {"bag": "BAG", "topic": "/imu"},
-            f"/imu is not an image topic of BAG (image topics: {TOPIC})",
-        ),
+        ({"bag": "BAG", "topic": "imu"}, f"bag BAG has no images on '/imu', but on {TOPIC}"),
     ],
 )
 def test_what_cannot_be_played_is_said(bag, tmp_path, arguments, reason):
@@ -100,8 +108,44 @@ def test_what_cannot_be_played_is_said(bag, tmp_path, arguments, reason):
 
 
 @pytest.mark.launch
-def test_without_metadata_the_topic_must_be_said(bag, tmp_path):
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "bag FILE holds no sensor_msgs Image and no CompressedImage (nothing can be read"),
+        (b"\x89MCAP0\r\n and then nonsense", "FILE holds no sensor_msgs Image"),
+    ],
+    ids=["empty", "damaged"],
+)
+def test_a_bag_without_images_is_refused(tmp_path, content, reason):
+    file = tmp_path / "drive.mcap"
+    file.write_bytes(content)
+    code, said = run_launch(FILE, {"bag": str(file)}, play(tmp_path))
+    assert code == 1
+    assert reason.replace("FILE", str(file)) in said
+
+
+@pytest.mark.launch
+@pytest.mark.parametrize("plugin", list(StoragePlugin))
+@pytest.mark.parametrize("whole", [True, False], ids=["folder", "file"])
+def test_a_bag_without_metadata_is_played_by_its_file(tmp_path, plugin, whole):
+    folder = write(tmp_path, plugin)
+    (folder / "metadata.yaml").unlink()
+    file = find_file(folder)
+    log = tmp_path / "command"
+    environment = pretend(tmp_path, "ros2bag", f'echo "$@" > "{log}"')
+    arguments = {"bag": str(folder if whole else file), "model": "null:1", "tasks": "detector"}
+    code, said = run_launch(FILE, arguments, environment)
+    assert code == 0, said
+    played = log.read_text(encoding="utf-8")
+    assert played.startswith(f"bag play {file} --clock 100 ")
+    # Humble opens a file with sqlite3 unless told otherwise.
+    assert ("--storage mcap" in played) == (plugin is StoragePlugin.MCAP)
+
+
+@pytest.mark.launch
+def test_several_files_without_metadata_are_refused(bag, tmp_path):
     (bag / "metadata.yaml").unlink()
+    shutil.copy(find_file(bag), bag / "second.db3")
     code, said = run_launch(FILE, {"bag": str(bag)}, play(tmp_path))
     assert code == 1
-    assert f"no topic of {bag} given; fix: topic:=NAME" in said
+    assert f"has 2 files and no metadata.yaml; fix: ros2 bag reindex {bag}" in said

@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+import threading
+import time
+import unittest
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 
@@ -25,6 +29,54 @@ service = launch.LaunchService(noninteractive=True)
 service.include_launch_description(launch.LaunchDescription([include]))
 sys.exit(service.run())
 """
+
+
+TIMEOUT_S = 90.0
+"""Until a launched graph has said what is waited for."""
+
+
+class Probe(unittest.TestCase):
+    """Tests of a launched graph with a node that listens to it."""
+
+    node: ClassVar[Any]
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        """Make the node."""
+        import rclpy
+
+        rclpy.init()
+        cls.node = rclpy.create_node("launch_probe")
+
+    @classmethod
+    def tearDownClass(cls) -> None:
+        """Destroy the node."""
+        import rclpy
+
+        cls.node.destroy_node()
+        rclpy.try_shutdown()
+
+    def receive(
+        self, kind: Any, topic: str, wanted: Callable[[Any], bool] = lambda message: True
+    ) -> Any:
+        """Wait for a message that satisfies `wanted`."""
+        import rclpy
+
+        found: list[Any] = []
+        done = threading.Event()
+
+        def take(message: Any) -> None:
+            if wanted(message):
+                found.append(message)
+                done.set()
+
+        subscription = self.node.create_subscription(kind, topic, take, 10)
+        end_s = time.monotonic() + TIMEOUT_S
+        while not done.is_set() and time.monotonic() < end_s:
+            rclpy.spin_once(self.node, timeout_sec=0.1)
+        self.node.destroy_subscription(subscription)
+        assert found, f"no message on {topic} within {TIMEOUT_S} s"
+        return found[0]
 
 
 def find_share() -> Path:
