@@ -8,12 +8,16 @@ from launch import LaunchDescription
 
 ARGUMENTS = (
     ("namespace", "", "namespace of the nodes"),
-    ("plot_with", "deadlines", "deadlines (finds the tasks itself), rqt_plot, or both with a comma"),
+    (
+        "plot_with",
+        "deadlines",
+        "deadlines (finds the tasks itself), rqt_plot, or both with a comma",
+    ),
     ("plot_tasks", "detector,segmenter", "tasks for rqt_plot, with commas between"),
     (
         "plot_topics",
         "pipeline_latency_ms,deadline_ms",
-        "what rqt_plot shows of each in one window: names below ~/debug, or whole topics of numbers",
+        "what of each in one window of rqt_plot: names below ~/debug, or whole topics of numbers",
     ),
     ("plot_counters", "deadline_misses", "the same for a window of its own; none = no window"),
 )

@@ -33,7 +33,9 @@ def test_a_plugin_is_a_class_of_its_module(plugin):
     assert name in {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
 
 
-@pytest.mark.parametrize(("start", "plugin"), [("deadlines", "Deadlines"), ("plot", "WaitingPlot")])
+@pytest.mark.parametrize(
+    ("start", "plugin"), [("deadlines", "Deadlines"), ("plot", "WaitingPlot")]
+)
 def test_an_executable_starts_its_plugin(start, plugin, monkeypatch):
     started = []
     monkeypatch.setattr(main, "_check", lambda *_: None)

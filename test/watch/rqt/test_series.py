@@ -170,4 +170,8 @@ def test_the_csv_has_every_frame(graph, clock, tmp_path):
         "deadline_ms": "33.000",
         "variant": "full@a",
     }
-    assert (rows[-1]["outcome"], rows[-1]["response_ms"], rows[-1]["variant"]) == ("skipped", "", "")
+    assert (rows[-1]["outcome"], rows[-1]["response_ms"], rows[-1]["variant"]) == (
+        "skipped",
+        "",
+        "",
+    )
