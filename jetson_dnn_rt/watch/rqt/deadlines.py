@@ -67,6 +67,9 @@ BANDS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#F0E442", "#D55
 BAND = (-0.16, -0.06)
 """Where the variants are, in shares of the height above zero."""
 
+HIGHEST = 5.0
+"""Height of a task's plot in deadlines, at most; its title has the number of frames above."""
+
 SHORTEST_LABEL_S = 5.0
 """A variant that ran for less has its colour only."""
 
@@ -318,14 +321,19 @@ class _TaskRow:
     def draw(self, task: TaskView, at_ns: int, following: bool) -> None:
         deadline = find_deadline(task, at_ns)
         self._deadline.setData(*deadline)
-        top = float(deadline[1].max(initial=0.0))
-        for number, outcome in enumerate(OUTCOMES):
-            times_s, values = find_points(task, number, at_ns)
+        points = [find_points(task, number, at_ns) for number in range(len(OUTCOMES))]
+        for outcome, (times_s, values) in zip(OUTCOMES, points, strict=True):
             self._points[outcome].setData(times_s, values)
-            top = max(top, float(values.max(initial=0.0)))
-        top = 1.15 * top or 1.0
+        every = np.concatenate([values for _, values in points])
+        longest = float(deadline[1].max(initial=0.0))
+        top = 1.15 * max(longest, float(every.max(initial=0.0))) or 1.0
+        # One frame that took seconds would flatten all others.
+        top = min(top, HIGHEST * longest or math.inf)
         self._draw_variants(find_variants(task, at_ns), task.variants, top)
-        self.plot.setTitle(_describe_task(task), size="9pt", color=self._text)
+        title = _describe_task(task)
+        if above := int((every > top).sum()):
+            title += f" &nbsp; {above} above"
+        self.plot.setTitle(title, size="9pt", color=self._text)
         if following:
             self.plot.setYRange(1.2 * BAND[0] * top, top, padding=0)
 

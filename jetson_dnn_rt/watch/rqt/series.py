@@ -67,7 +67,7 @@ def count_outcomes(tasks: Collection[TaskView], at_ns: int) -> Series:
     table = np.zeros((int(WINDOW_S), len(OUTCOMES)))
     for task in tasks:
         table += task.outcomes_per_second(end_ns - 1)
-    return (end_ns - at_ns) / 1e9 - np.arange(len(table))[::-1], table
+    return (end_ns - at_ns) / 1e9 - np.arange(len(table), dtype=np.float64)[::-1], table
 
 
 class ClockHistory:

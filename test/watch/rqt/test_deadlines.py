@@ -209,6 +209,18 @@ def test_variants_have_a_band_and_names(window):
     assert row._labels == []
 
 
+def test_one_long_response_does_not_flatten_the_others(window):
+    window.add("/detector")
+    window.tick()
+    assert "above" not in window.titles[0]
+    window.add("/detector", "late", "4000")
+    window.tick()
+    assert "1 above" in window.titles[0]
+    (_, top) = window.widget._rows["/detector"].plot.viewRange()[1]
+    assert top == pytest.approx(5 * 33)
+    assert points(window, "/detector", "late") == [4000]
+
+
 def test_clocks_have_a_plot_while_a_coordinator_reports_them(window):
     window.add("/detector")
     window.tick()
