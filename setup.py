@@ -16,6 +16,8 @@ EXECUTABLES = {
     "segmenter": "jetson_dnn_rt.nodes.process.main:segmenter",
     "perception": "jetson_dnn_rt.nodes.process.main:perception",
     "coordinator": "jetson_dnn_rt.nodes.process.main:coordinator",
+    "deadlines": "jetson_dnn_rt.watch.rqt.main:deadlines",
+    "plot": "jetson_dnn_rt.watch.rqt.main:plot",
     **dict.fromkeys(
         (
             *("run", "compress", "build", "profile", "library", "doctor", "simulate", "evaluate"),
@@ -84,7 +86,7 @@ setup(
     },
     data_files=[
         ("share/ament_index/resource_index/packages", [f"resource/{NAME}"]),
-        (f"share/{NAME}", ["package.xml"]),
+        (f"share/{NAME}", ["package.xml", "plugin.xml"]),
         (f"share/{NAME}/launch", sorted(glob("launch/*.launch.py"))),
         (f"share/{NAME}/config/security", sorted(glob("config/security/*.xml"))),
         (f"share/{NAME}/config", sorted([*glob("config/*.*"), *glob("examples/*.param.yaml")])),

@@ -61,7 +61,7 @@ ARGUMENTS = (
     ("composed", "true", "all nodes in one process; false = one process each"),
     ("respawn", "false", "start a process again, after two seconds, when it has ended"),
     ("build_only", "false", "build what the parameters name into engine_cache, and exit"),
-    ("plot", "false", "show latency, deadline and misses in rqt_plot (plot.launch.py)"),
+    ("plot", "false", "show deadlines, misses and variants in rqt; see plot.launch.py"),
     ("record", "false", "trace every job: for `jetson-dnn-rt report`, `wcet` and `export`"),
     ("trace_dir", "", "folder of the traces; empty = ~/.ros/jetson_dnn_rt with record:=true"),
     ("record_bag", "", "record results and timing into a bag of this name"),

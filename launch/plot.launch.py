@@ -1,29 +1,25 @@
-"""Plots latency, deadline and misses of every task in rqt_plot, for nodes that run already."""
+"""Plots of nodes that run already, in rqt: the plugin Deadlines, or single topics in rqt_plot."""
 
-from pathlib import Path
-
-from ament_index_python.packages import get_package_share_directory
-from launch.actions import DeclareLaunchArgument, ExecuteProcess, LogInfo, OpaqueFunction
+from launch.actions import DeclareLaunchArgument, OpaqueFunction
 from launch.substitutions import LaunchConfiguration
+from launch_ros.actions import Node
 
-from jetson_dnn_rt.nodes.process.launch_tools import has_package
 from launch import LaunchDescription
-
-CONFIG = Path(get_package_share_directory("jetson_dnn_rt")) / "config"
 
 ARGUMENTS = (
     ("namespace", "", "namespace of the nodes"),
-    ("plot_tasks", "detector,segmenter", "tasks, with commas between"),
+    (
+        "plot_with",
+        "deadlines",
+        "deadlines (finds the tasks itself), rqt_plot, or both with a comma",
+    ),
+    ("plot_tasks", "detector,segmenter", "tasks for rqt_plot, with commas between"),
     (
         "plot_topics",
         "pipeline_latency_ms,deadline_ms",
-        "what is plotted of each in one window: names below ~/debug, or whole topics of numbers",
+        "what of each in one window of rqt_plot: names below ~/debug, or whole topics of numbers",
     ),
     ("plot_counters", "deadline_misses", "the same for a window of its own; none = no window"),
-)
-MISSING = (
-    "plot: rqt_plot is not installed (ros-<distro>-rqt-plot). Layouts of the same topics are "
-    f"{CONFIG / 'plotjuggler_layout.xml'} and {CONFIG / 'foxglove_layout.json'}"
 )
 
 
@@ -39,21 +35,29 @@ def find_fields(namespace, tasks, names):
     return fields + [f"{name}/data" for name in names if name.startswith("/")]
 
 
+def make_window(executable, arguments):
+    # Without rqt it says what to install, and ends; the launch goes on.
+    return Node(
+        package="jetson_dnn_rt", executable=executable, arguments=arguments, output="screen"
+    )
+
+
 def start(context):
     value = {name: LaunchConfiguration(name).perform(context) for name, _, _ in ARGUMENTS}
-    tasks = split(value["plot_tasks"])
-    windows = [
-        find_fields(value["namespace"], tasks, split(value[name]))
-        for name in ("plot_topics", "plot_counters")
-    ]
-    if not has_package("rqt_plot"):
-        return [LogInfo(msg=MISSING)]
+    namespace, tasks = value["namespace"], split(value["plot_tasks"])
     # Milliseconds and counts on one axis would hide each other.
-    return [
-        ExecuteProcess(cmd=["ros2", "run", "rqt_plot", "rqt_plot", *fields], output="screen")
-        for fields in windows
-        if fields
-    ]
+    windows = {
+        "deadlines": [("deadlines", ["--namespace", f"/{namespace.strip('/')}"])],
+        "rqt_plot": [
+            ("plot", fields)
+            for name in ("plot_topics", "plot_counters")
+            if (fields := find_fields(namespace, tasks, split(value[name])))
+        ],
+    }
+    chosen = split(value["plot_with"])
+    if unknown := set(chosen) - set(windows):
+        raise ValueError(f"plot_with: {', '.join(windows)} expected, not {', '.join(unknown)}")
+    return [make_window(*window) for name in chosen for window in windows[name]]
 
 
 def generate_launch_description():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
@@ -69,6 +70,7 @@ class GraphSubscriber:
         self._node, self._graph = node, graph
         self._prefix = f"/{namespace.strip('/')}/" if namespace.strip("/") else "/"
         self._tasks: dict[str, Subscription] = {}
+        self._lock, self._closed = threading.Lock(), False
         self._diagnostics = self._subscribe("/diagnostics", self._take_diagnostics)
         # The node's own clock stands still where a simulation does.
         steady = Clock(clock_type=ClockType.STEADY_TIME)
@@ -85,19 +87,24 @@ class GraphSubscriber:
             # Our own subscriptions keep their topics in the graph.
             and node.count_publishers(name)
         }  # fmt: skip
-        known = self._graph.set_present(present - {""})
-        for task in known - set(self._tasks):
-            take = partial(self._take_timing, task)
-            self._tasks[task] = self._subscribe(f"{task}{TIMING}", take)
-        for task in set(self._tasks) - known:
-            node.destroy_subscription(self._tasks.pop(task))
+        with self._lock:
+            if self._closed:
+                return
+            known = self._graph.set_present(present - {""})
+            for task in known - set(self._tasks):
+                take = partial(self._take_timing, task)
+                self._tasks[task] = self._subscribe(f"{task}{TIMING}", take)
+            for task in set(self._tasks) - known:
+                node.destroy_subscription(self._tasks.pop(task))
 
     def close(self) -> None:
-        """Destroy what was made, on the thread that spins the node."""
+        """Destroy what was made; on any thread, as rqt does with a node that it spins."""
         self._node.destroy_timer(self._timer)
-        for subscription in (self._diagnostics, *self._tasks.values()):
-            self._node.destroy_subscription(subscription)
-        self._tasks.clear()
+        with self._lock:
+            self._closed = True
+            for subscription in (self._diagnostics, *self._tasks.values()):
+                self._node.destroy_subscription(subscription)
+            self._tasks.clear()
 
     def _subscribe(self, topic: str, take: Callable[[DiagnosticArray], None]) -> Subscription:
         qos = QoSProfile(depth=100, reliability=ReliabilityPolicy.BEST_EFFORT)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
+import re
+
 import pytest
 
 pytest.importorskip("launch_ros", reason="launch_ros is not installed: the launch tests need it")
 pytest.importorskip("rclpy", reason="rclpy is not installed: the launch tests need it")
 
-from ament_index_python.packages import PackageNotFoundError, get_package_share_directory
-from launching import find_share, pretend, run_launch
+from launching import find_share, run_launch
 
 SHARE = find_share()
 PERCEPTION = SHARE / "launch" / "perception.launch.py"
@@ -114,21 +117,50 @@ def test_what_cannot_be_started_is_said(arguments, reason):
     assert reason in said
 
 
+# Fakes of what rqt_plot and rqt install: an rqt that says what it was started with.
+RQT = {
+    "rqt_gui/main.py": """
+class Main:
+    def __init__(self, filename):
+        pass
+
+    def main(self, arguments, standalone, plugin_argument_provider):
+        given = arguments[: arguments.index("--ros-args")]
+        print("rqt:", standalone.rpartition(".")[2], *given[1:], flush=True)
+""",
+    "rqt_plot/plot.py": "class Plot:\n    add_arguments = None\n",
+    "rqt_gui_py/__init__.py": "",
+    "pyqtgraph/__init__.py": "",
+}
+
+
 def plot(folder, **arguments):
-    """The commands that were run."""
-    log = folder / "commands"
-    environment = pretend(folder, "rqt_plot", f'echo "$@" >> "{log}"')
-    code, said = run_launch(PLOT, arguments, environment)
+    """The windows that were opened."""
+    for name, content in RQT.items():
+        file = folder / name
+        file.parent.mkdir(exist_ok=True)
+        (file.parent / "__init__.py").touch()
+        file.write_text(content, encoding="utf-8")
+    path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    code, said = run_launch(PLOT, arguments, {"PYTHONPATH": path})
     assert code == 0, said
-    return sorted(log.read_text(encoding="utf-8").splitlines())
+    return sorted(re.findall(r"rqt: (.*?)\r?$", said, re.MULTILINE))
+
+
+@pytest.mark.launch
+def test_the_plugin_of_deadlines_is_shown(tmp_path):
+    assert plot(tmp_path) == ["Deadlines --force-discover --namespace /"]
+    given = plot(tmp_path, namespace="robot/")
+    assert given == ["Deadlines --force-discover --namespace /robot"]
 
 
 @pytest.mark.launch
 def test_latency_deadline_and_misses_of_every_task(tmp_path):
-    assert plot(tmp_path) == [
-        "run rqt_plot rqt_plot /detector/debug/deadline_misses/data "
+    assert plot(tmp_path, plot_with="rqt_plot,deadlines") == [
+        "Deadlines --force-discover --namespace /",
+        "WaitingPlot --force-discover /detector/debug/deadline_misses/data "
         "/segmenter/debug/deadline_misses/data",
-        "run rqt_plot rqt_plot /detector/debug/pipeline_latency_ms/data "
+        "WaitingPlot --force-discover /detector/debug/pipeline_latency_ms/data "
         "/detector/debug/deadline_ms/data /segmenter/debug/pipeline_latency_ms/data "
         "/segmenter/debug/deadline_ms/data",
     ]
@@ -136,27 +168,32 @@ def test_latency_deadline_and_misses_of_every_task(tmp_path):
 
 @pytest.mark.launch
 def test_topics_are_arguments(tmp_path):
-    commands = plot(
+    windows = plot(
         tmp_path,
         namespace="/robot/",
+        plot_with="rqt_plot",
         plot_tasks="rear/detector",
         plot_topics="p99_ms, /coordinator/debug/power_w",
         plot_counters="none",
     )
-    assert commands == [
-        "run rqt_plot rqt_plot /robot/rear/detector/debug/p99_ms/data "
+    assert windows == [
+        "WaitingPlot --force-discover /robot/rear/detector/debug/p99_ms/data "
         "/coordinator/debug/power_w/data"
     ]
 
 
 @pytest.mark.launch
-def test_where_rqt_plot_is_missing_the_layouts_are_named():
-    try:
-        get_package_share_directory("rqt_plot")
-    except PackageNotFoundError:
-        code, said = run_launch(PLOT, {})
-        assert code == 0, said
-        assert "rqt_plot is not installed (ros-<distro>-rqt-plot)" in said
-        assert "foxglove_layout.json" in said
-    else:
-        pytest.skip("rqt_plot is installed here")
+def test_a_tool_that_is_not_known_is_refused():
+    code, said = run_launch(PLOT, {"plot_with": "gnuplot"})
+    assert code == 1
+    assert "plot_with: deadlines, rqt_plot expected, not gnuplot" in said
+
+
+@pytest.mark.launch
+def test_where_rqt_is_missing_the_fix_is_said_and_the_launch_goes_on():
+    if importlib.util.find_spec("rqt_gui"):
+        pytest.skip("rqt is installed here")
+    code, said = run_launch(PLOT, {})
+    assert code == 0, said
+    assert "fix: sudo apt install ros-<distro>-rqt-gui" in said
+    assert "foxglove_layout.json" in said
