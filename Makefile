@@ -13,14 +13,15 @@ help:
 	@echo "make demo   set up, then run detection and segmentation on the built-in camera for $(DEMO_SECONDS) s; writes demo_output/"
 	@echo "make test   set up, then lint, types, import rules and all tests"
 	@echo "make lint   set up, then lint, types and import rules"
-	@echo "make setup  only the environment ($(VENV))"
+	@echo "make setup  only the environment ($(VENV)), whole: make demo sets up less"
 	@echo "make clean  remove the environment and everything made"
 	@echo "Another Python: make demo PYTHON=python3.12"
 
 setup:
 	@$(PYTHON) tools/setup_env.py --venv $(VENV)
 
-demo: setup
+demo:
+	@$(PYTHON) tools/setup_env.py --venv $(VENV) --for demo
 	$(WITH_ROS) jetson-dnn-rt run --params config/perception.param.yaml --seconds $(DEMO_SECONDS) --output demo_output
 
 test: setup

