@@ -16,7 +16,7 @@ help:
 	@echo "make test   set up, then lint, types, import rules and all tests, and those of nodes on Jazzy"
 	@echo "            ROS=kilted without Jazzy, ROS=jazzy only the tests of nodes there"
 	@echo "make lint   set up, then lint, types and import rules"
-	@echo "make setup  only the environment ($(VENV))"
+	@echo "make setup  only the environment ($(VENV)), whole: make demo sets up less"
 	@echo "make clean  remove the environment and everything made"
 	@echo "Another Python: make demo PYTHON=python3.12"
 
@@ -26,9 +26,10 @@ setup:
 setup-kilted: setup
 
 setup-jazzy:
-	@$(PYTHON) tools/setup_env.py --venv $(VENV)-jazzy --ros jazzy
+	@$(PYTHON) tools/setup_env.py --venv $(VENV)-jazzy --ros jazzy --for nodes
 
-demo: setup
+demo:
+	@$(PYTHON) tools/setup_env.py --venv $(VENV) --for demo
 	$(WITH_ROS) jetson-dnn-rt run --params config/perception.param.yaml --seconds $(DEMO_SECONDS) --output demo_output
 
 test: $(addprefix setup-,$(ROS))

@@ -55,6 +55,7 @@ from jetson_dnn_rt.cli.text import format_figure
 from jetson_dnn_rt.demo import builtin
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError, ModelError
 from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.models.graph.folded_norms import fold_norms
 from jetson_dnn_rt.models.graph.mixed_precision import convert_to_fp16
 from jetson_dnn_rt.models.model import Model, Part
 from jetson_dnn_rt.tvm.compile import compile_module, schedule
@@ -546,7 +547,7 @@ def _open_amp(part: Part, compiler: Compiler, threads: int) -> tuple[Runner, str
     try:
         runner, state = compiler.compile_tuned("fp16", part)
     except ModelError as error:
-        onnx = convert_to_fp16(part.onnx_model()).onnx
+        onnx = convert_to_fp16(fold_norms(part.onnx_model())).onnx
         mixed: Any = SimpleNamespace(
             name=f"{part.name} (AMP)", input_shapes=part.input_shapes, onnx_model=lambda: onnx,
             graph_hash=part.graph_hash, torch_module=part.torch_module,

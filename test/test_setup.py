@@ -134,6 +134,25 @@ def test_damaged_stamp_means_not_up_to_date(tmp_path, content):
     assert not environment.works()
 
 
+def test_the_demo_is_content_with_everything_and_the_tests_are_not_with_the_demo(tmp_path):
+    def make(purpose):
+        return setup_env.Environment(tmp_path, sys.executable, None, purpose)
+
+    demo, everything = setup_env.DEMO, setup_env.EVERYTHING
+    make(demo).write_stamp(make(demo).wanted_stamp())
+    assert make(demo).wanted_stamp() == make(demo).read_stamp()
+    assert make(everything).wanted_stamp() != make(everything).read_stamp()
+    make(everything).write_stamp(make(everything).wanted_stamp())
+    assert make(demo).wanted_stamp() == make(demo).read_stamp()
+
+
+def test_the_demo_needs_no_torch():
+    for group in ("runtime", "ros", "opencv", *setup_env.GROUPS[setup_env.DEMO]):
+        lines = Path(setup_env.requirements(group)).read_text().splitlines()
+        names = {line.partition(">")[0] for line in lines}
+        assert not names & {"torch", "torchvision", "onnx2torch", "openvino"}, group
+
+
 def test_failing_command_shows_its_end_and_the_fix(tmp_path):
     progress = Progress(tmp_path / "log")
     program = "print('working'); raise SystemExit('the reason')"

@@ -5,32 +5,20 @@ from __future__ import annotations
 import importlib
 import sys
 
-MODULES = (
-    "numpy",
-    "cv2",
-    "yaml",
-    "safetensors",
-    "torch",
-    "torchvision",
-    "onnx",
-    "onnxruntime",
-    "openvino",
-    "tvm",
-    "matplotlib",
-    "rclpy",
-    "vision_msgs.msg",
-    "statistics_msgs.msg",
-    "pytest",
-    "jetson_dnn_rt",
+DEMO = (
+    *("numpy", "cv2", "yaml", "onnxruntime", "matplotlib", "pyarrow"),
+    *("onnx", "rclpy", "vision_msgs.msg", "statistics_msgs.msg", "jetson_dnn_rt"),
 )
+NODES = (*DEMO, "safetensors", "torch", "torchvision", "openvino", "pytest")
+MODULES = {"demo": DEMO, "nodes": NODES, "everything": (*NODES, "tvm")}
 # NVIDIA's torch on a Jetson comes without torchvision; not every machine has wheels of TVM.
 OPTIONAL = ("torchvision", "tvm")
 
 
 def main() -> int:
-    """Import the modules one by one; return 1 when one fails."""
+    """Import the modules of a purpose (`setup_env.GROUPS`) one by one; return 1 when one fails."""
     failed = False
-    for name in MODULES:
+    for name in MODULES[sys.argv[1]]:
         try:
             module = importlib.import_module(name)
             if name == "torchvision":

@@ -25,7 +25,16 @@ OLDEST_PYTHON = (3, 10)
 # The wheels on PyPI; a ROS installation comes with a matching Python.
 NEWEST_PYTHON_FOR_ROS_WHEELS = (3, 13)
 NEWEST_PYTHON_FOR_TVM_WHEELS = (3, 14)
-NEEDED_DISK_BYTES = 9 * 10**9
+# Groups of packages (requirements/NAME.txt) beside ROS and the runtime: what the demo runs, what
+# the tests of nodes need, and what all tests and the desk need. All but the demo need torch, too.
+DEMO, NODES, EVERYTHING = "demo", "nodes", "everything"
+_SHOWN = ("onnx", "plots", "traces")
+GROUPS = {
+    DEMO: _SHOWN,
+    NODES: (*_SHOWN, "openvino", "bags", "watch", "test"),
+    EVERYTHING: (*_SHOWN, "openvino", "bags", "wcet", "excel", "fleet", "watch", "dev", "tvm"),
+}
+NEEDED_DISK_BYTES = {DEMO: 2 * 10**9, NODES: 8 * 10**9, EVERYTHING: 9 * 10**9}
 # Raise when a change of these scripts makes existing environments stale.
 FORMAT = 1
 
@@ -120,11 +129,17 @@ class Environment:
 
     It is made from the interpreter `base`. `system_ros` is the folder of the rclpy which that
     interpreter imports: with one, the environment sees the system's packages. Without, it gets
-    the distribution `ros`: the default one with everything, another with what tests of nodes need.
+    the distribution `ros`. It is for `purpose`, a key of `GROUPS`, or for everything where it has
+    been made for that before.
     """
 
     def __init__(
-        self, prefix: Path, base: str, system_ros: str | None, ros: str = DEFAULT
+        self,
+        prefix: Path,
+        base: str,
+        system_ros: str | None,
+        purpose: str = EVERYTHING,
+        ros: str = DEFAULT,
     ) -> None:
         self.prefix = prefix
         self.base = base
@@ -132,6 +147,8 @@ class Environment:
         self.ros = ros
         self.python = os.fspath(prefix / "bin" / "python")
         self._stamp = prefix / ".setup-stamp.json"
+        had_everything = self.read_stamp().get("purpose") == EVERYTHING
+        self.purpose = EVERYTHING if had_everything else purpose
 
     def wanted_stamp(self) -> dict[str, str]:
         """Return the stamp of an up-to-date environment."""
@@ -140,6 +157,7 @@ class Environment:
         return {
             "environment": hash_sources(ENVIRONMENT_SOURCES, version),
             "package": hash_sources(PACKAGE_SOURCES, os.fspath(ROOT)),
+            "purpose": self.purpose,
         }
 
     def read_stamp(self) -> dict[str, str]:
@@ -200,54 +218,54 @@ class Environment:
 
     def install(self, progress: Progress) -> None:
         """Install ROS 2, unless the system has it, and the Python packages."""
-        self.pip_install("pip's own needs", ["--upgrade", "setuptools>=70.1", "wheel"], progress)
+        first = ["setuptools>=70.1", "wheel", "-r", requirements("runtime")]
         if self.system_ros:
             constraints = self.numpy_constraint(progress)
-            torch = self.install_torch(constraints, progress)
-            self.install_packages([*torch, *constraints], progress)
+            self.pip_install("packages: runtime", [*first, *constraints], progress)
+            self.install_packages(constraints, progress)
             self.complete_system_ros(progress)
             return
-        # The interface packages build against numpy.
-        self.pip_install("packages: runtime", ["-r", requirements("runtime")], progress)
-        install_wheels(self.prefix, progress, self.ros)
+        # In one go with the runtime, for the interface packages build against numpy.
+        install_wheels(self.prefix, progress, self.ros, first)
         # Compilers run beside downloads, but never two pips in one environment at once.
         with ThreadPoolExecutor(1) as pool:
             build = pool.submit(build_missing_interfaces, self.prefix, progress)
-            torch = self.install_torch([], progress)
+            self.install_packages([], progress)
             build.result()
-        self.install_packages(torch, progress)
 
-    def install_torch(self, constraints: list[str], progress: Progress) -> list[str]:
-        """Install torch and torchvision, but keep the system's torch, as on a Jetson.
+    def install_packages(self, constraints: list[str], progress: Progress) -> None:
+        """Install the groups of its purpose, but keep the system's OpenCV and torch."""
+        groups = ["runtime", *GROUPS[self.purpose]]
+        if can_import(self.python, "cv2"):
+            progress.say("OpenCV: there already, kept")
+        else:
+            groups.append("opencv")
+        if "tvm" in groups and not has_tvm_wheels(
+            sys.version_info[:2], platform.machine(), platform.system()
+        ):
+            progress.say("TVM: there are no wheels of it for this machine; its tests are skipped")
+            groups.remove("tvm")
+        if self.purpose != DEMO and self.add_torch(constraints, progress):
+            groups.append("torch")
+        # With the runtime and torch again, so that one resolution covers all of them.
+        files = [argument for group in groups for argument in ("-r", requirements(group))]
+        self.pip_install(f"packages: {', '.join(groups)}", [*files, *constraints], progress)
 
-        Returns pip's arguments for the installed packages; empty if the system's are kept.
-        """
+    def add_torch(self, constraints: list[str], progress: Progress) -> bool:
+        """Install torch and what goes with it; False where the system's is kept (Jetson)."""
+        file = requirements("torch")
         if self.system_ros and can_import(self.python, "torch"):
             progress.say("torch: the system's own is kept")
             if not can_import(self.python, "torchvision"):
                 progress.say("    torchvision is missing: torchvision:NAME models will not load")
-            return []
-        files = ["-r", requirements("torch")]
+            lines = Path(file).read_text(encoding="utf-8").splitlines()
+            others = [line for line in lines if line and not line.startswith(("#", "torch"))]
+            # Their own dependencies would replace it.
+            self.pip_install("beside torch", ["--no-deps", *others], progress)
+            return False
         title = "torch and torchvision (the largest part: 5.4 GB on disk)"
-        self.pip_install(title, [*files, *constraints], progress)
-        return files
-
-    def install_packages(self, further: list[str], progress: Progress) -> None:
-        """Install the other Python packages, but keep the system's OpenCV."""
-        groups = ["runtime", "onnx", "openvino", "plots", "bags", "traces", "watch", "test"]
-        if self.ros == DEFAULT:
-            groups += ["wcet", "excel", "fleet", "dev"]
-        if has_tvm_wheels(sys.version_info[:2], platform.machine(), platform.system()):
-            groups += ["tvm"] if self.ros == DEFAULT else []
-        else:
-            progress.say("TVM: there are no wheels of it for this machine; its tests are skipped")
-        if can_import(self.python, "cv2"):
-            progress.say("OpenCV: there already, kept")
-        else:
-            groups.insert(1, "opencv")
-        # With torch again, so that one resolution covers all of them.
-        files = [argument for group in groups for argument in ("-r", requirements(group))]
-        self.pip_install(f"packages: {', '.join(groups)}", [*files, *further], progress)
+        self.pip_install(title, ["-r", file, *constraints], progress)
+        return True
 
     def numpy_constraint(self, progress: Progress) -> list[str]:
         """Return pip's arguments that keep numpy 1 where ROS was built against numpy 1."""
@@ -309,7 +327,7 @@ class Environment:
         """Import all packages once; SetupError if an import fails."""
         progress.say("check: does all of it load?")
         answer = subprocess.run(
-            [self.python, os.fspath(ROOT / "tools" / "setup_check.py")],
+            [self.python, os.fspath(ROOT / "tools" / "setup_check.py"), self.purpose],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -338,11 +356,9 @@ def check_machine(environment: Environment) -> None:
         raise SetupError(f"this Python has no venv module. {venv_hint()}")
     if not environment.system_ros:
         check_build_tools(python_include(Path(environment.base)))
-    free = shutil.disk_usage(ROOT).free
-    if not (environment.prefix / "bin").is_dir() and free < NEEDED_DISK_BYTES:
-        raise SetupError(
-            f"{free / 1e9:.1f} GB of disk are free, {NEEDED_DISK_BYTES / 1e9:.0f} GB are needed"
-        )
+    free, needed = shutil.disk_usage(ROOT).free, NEEDED_DISK_BYTES[environment.purpose]
+    if not (environment.prefix / "bin").is_dir() and free < needed:
+        raise SetupError(f"{free / 1e9:.1f} GB of disk are free, {needed / 1e9:.0f} GB are needed")
 
 
 def set_up(environment: Environment, progress: Progress) -> None:
@@ -353,7 +369,8 @@ def set_up(environment: Environment, progress: Progress) -> None:
     if usable and found == wanted:
         progress.say(f"{environment.prefix.name} is up to date")
         return
-    if not (usable and found.get("environment") == wanted["environment"]):
+    kept = {name: found.get(name) == wanted[name] for name in ("environment", "purpose")}
+    if not (usable and all(kept.values())):
         progress.start_log()
         kind = "the system's ROS 2" if environment.system_ros else "ROS 2 from PyPI"
         progress.say(f"Python {platform.python_version()}, {kind}; log: {progress.log}")
@@ -361,7 +378,7 @@ def set_up(environment: Environment, progress: Progress) -> None:
         environment.create(progress)
         environment.write_stamp({})
         environment.install(progress)
-    environment.write_stamp({"environment": wanted["environment"]})
+    environment.write_stamp({name: wanted[name] for name in kept})
     environment.install_package(progress)
     environment.check(progress)
     environment.write_stamp(wanted)
@@ -372,6 +389,9 @@ def main() -> int:
     """Make or fix the environment."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--venv", type=Path, default=ROOT / ".venv", help="default: .venv")
+    parser.add_argument(
+        "--for", dest="purpose", choices=GROUPS, default=EVERYTHING, help="default: everything"
+    )
     parser.add_argument(
         "--ros",
         choices=DISTRIBUTIONS,
@@ -397,7 +417,8 @@ def main() -> int:
             system_ros is not None,
             os.environ.get("ROS_DISTRO"),
         )
-        set_up(Environment(prefix, base, system_ros, options.ros), progress)
+        environment = Environment(prefix, base, system_ros, options.purpose, options.ros)
+        set_up(environment, progress)
     except SetupError as error:
         return fail(error)
     except KeyboardInterrupt:

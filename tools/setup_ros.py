@@ -220,7 +220,7 @@ def build_interface(name: str, paths: Paths, progress: Progress) -> None:
     ]
     progress.run(f"{name}: configuring", configure, env=env)
     progress.run(
-        f"{name}: compiling and installing (about half a minute)",
+        f"{name}: compiling and installing",
         [cmake, "--build", os.fspath(build), "--target", "install"],
         env=env,
     )
@@ -231,7 +231,8 @@ def build_interface(name: str, paths: Paths, progress: Progress) -> None:
 def hash_sources(name: str) -> str:
     """Return the SHA-256 of the sources of an interface package."""
     digest = hashlib.sha256()
-    for file in sorted((ROOT / "interfaces" / name).rglob("*")):
+    folder = ROOT / "interfaces"
+    for file in (folder / "for_python.cmake", *sorted((folder / name).rglob("*"))):
         if file.is_file():
             digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
     return digest.hexdigest()
@@ -279,16 +280,23 @@ def build_missing_interfaces(
     return wanted
 
 
-def install_wheels(prefix: Path, progress: Progress, ros: str = DEFAULT) -> None:
+def install_wheels(
+    prefix: Path, progress: Progress, ros: str = DEFAULT, further: Sequence[str] = ()
+) -> None:
     """Install a ROS 2 distribution from PyPI into the environment and fix the paths in its files.
 
-    An environment of another distribution has to be made anew: the wheels have the same names.
+    `further` are pip's arguments for packages that go with it. An environment of another
+    distribution has to be made anew: the wheels have the same names.
     """
     python = os.fspath(prefix / "bin" / "python")
     file = os.fspath(ROOT / "requirements" / DISTRIBUTIONS[ros])
     progress.run(
         f"ROS 2 {ros.capitalize()} from PyPI (about 280 MB)",
-        [python, "-m", "pip", "install", "--progress-bar=off", "-r", file],
+        [
+            python,
+            *("-m", "pip", "install", "--no-input", "--disable-pip-version-check"),
+            *("--progress-bar=off", "-r", file, *further),
+        ],
         env=clean_environment(),
         hint="Is the package index reachable from here?",
     )

@@ -2,7 +2,7 @@
 """Train the built-in detector and segmenter on procedural road scenes.
 
 Renders a cache of scenes, then trains both networks side by side, each on half of the
-cores, and writes ``builtin_detector.safetensors`` and ``builtin_segmenter.safetensors``.
+cores, and writes ``builtin_detector.onnx`` and ``builtin_segmenter.onnx``.
 On 2 cores with AVX-512 bf16 it takes about 35 minutes; an interrupted run continues from
 its last checkpoint when it is started again with the same options. The result is
 determined by the seed, the options and the machine's arithmetic.
@@ -15,6 +15,7 @@ The figures on held-out scenes come from ``python -m benchmarks accuracy``.
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import math
 import multiprocessing
@@ -22,6 +23,7 @@ import os
 import sys
 import tempfile
 import time
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +31,7 @@ from typing import Any
 import cv2
 import numpy as np
 import numpy.typing as npt
-import safetensors.torch
+import onnx
 import torch
 from torch import nn
 from torch.nn import functional
@@ -47,6 +49,7 @@ SIZES = (((480, 640), 0.6), ((360, 640), 0.2), ((540, 960), 0.1), ((480, 848), 0
 STEPS = {"detector": 4200, "segmenter": 3400}
 PEAK_RATE = 3e-3  # of AdamW
 CACHE_VERSION = 1
+OUTPUTS = {"detector": ["boxes", "scores"], "segmenter": ["logits"]}
 
 
 # -- scenes ----------------------------------------------------------------------------
@@ -393,11 +396,8 @@ def train(
 
 
 def write_weights(training: Training, folder: Path) -> None:
-    """Write the averaged weights as fp32 safetensors."""
+    """Write the network with the averaged weights as ONNX."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / builtin.weights_path(training.name).name
-    averaged = training.average.module.state_dict()
-    tensors = {key: value.contiguous().clone() for key, value in averaged.items()}
     about = {
         "model": f"builtin:{training.name}",
         "labels": json.dumps(builtin.labels(training.name)),
@@ -406,9 +406,44 @@ def write_weights(training: Training, folder: Path) -> None:
         "steps": str(training.done),
         "batch": str(training.batch),
     }
+    path = folder / builtin.weights_path(training.name).name
+    write_onnx(training.name, training.average.module, path, about)
+
+
+def write_onnx(
+    name: builtin.BuiltinName, network: nn.Module, path: Path, about: dict[str, str]
+) -> None:
+    """Export a network so that `builtin.load` finds all of its weights again, bit for bit.
+
+    Batch norms are not folded: decomposition and training need them, and back ends fold them when
+    they load the file.
+    """
+    state = network.state_dict()
+    (batches,) = {int(value) for key, value in state.items() if key.endswith(builtin.BATCHES)}
+    data = io.BytesIO()
+    export: Any = torch.onnx.export  # its types allow a path only
+    with warnings.catch_warnings():
+        # Of its age (the newer exporter renames weights), and that it folds constants: what it
+        # made of the weights is compared below.
+        warnings.simplefilter("ignore")
+        export(
+            network.eval(),
+            (torch.full((1, 3, *builtin.INPUT_SIZE[name]), 0.45),),
+            data,
+            input_names=["image"],
+            output_names=OUTPUTS[name],
+            opset_version=17,
+            dynamo=False,
+            training=torch.onnx.TrainingMode.PRESERVE,
+        )
+    model = onnx.load_model_from_string(data.getvalue())
+    about = {**about, builtin.BATCHES: str(batches)}
+    onnx.helper.set_model_props(model, about)
     half = path.with_suffix(".part")
-    safetensors.torch.save_file(tensors, half, about)
-    half.chmod(0o644)  # safetensors writes files that only their owner may read
+    half.write_bytes(model.SerializeToString())
+    loaded = builtin.load(name, half).state_dict()
+    if not all(torch.equal(value, loaded[key]) for key, value in state.items()):
+        raise SystemExit(f"{name}: the weights read from {half} are not those that were written")
     half.replace(path)
 
 

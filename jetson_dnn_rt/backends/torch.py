@@ -34,7 +34,7 @@ PRECISIONS = {"cpu": ("fp32", "bf16"), "cuda": ("fp32", "fp16")}
 
 def inspect(name: str) -> BackendInfo:
     """Describe the back end; precisions are those of the device that torch sees."""
-    fix = "pip install torch torchvision (on Jetson: NVIDIA's wheel for your JetPack)"
+    fix = "pip install torch torchvision (extra torch; on Jetson: NVIDIA's wheel for your JetPack)"
     info = inspect_library(name, fix)
     if not info.available:
         return info

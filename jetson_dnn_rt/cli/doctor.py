@@ -46,6 +46,7 @@ from jetson_dnn_rt.safety.children import code_command
 HELP = "report what is installed, granted and set, and how to fix what is not"
 ROOT = Path("/")
 SHARED_MEMORY_BYTES = 128 << 20
+TORCH_EXTRA = ("torch", "torchvision", "onnx", "onnx2torch", "safetensors")
 """One segment of 32 MiB for each ROS process: a camera, this one, a recorder, a viewer."""
 
 # Variables that torch's threads read at their start: harmless values, and the effect of others.
@@ -122,6 +123,7 @@ def run_checks() -> list[Check]:
         check_module("cv2", "pip install opencv-python-headless", required=True),
         check_module("matplotlib", "pip install matplotlib", required=False),
         *check_backends(list_backends()),
+        check_torch_extra(),
         check_gpu(),
         *check_memory(),
         check_jetson(),
@@ -260,13 +262,24 @@ def check_backends(infos: Iterable[BackendInfo]) -> list[Check]:
     return [*checks, Check("a back end for networks", bool(working), found, fix, required=True)]
 
 
+def check_torch_extra() -> Check:
+    """The packages of the extra ``torch``, which the default variants on a CPU do without."""
+    missing = [name for name in TORCH_EXTRA if not _is_installed(name)]
+    uses = "variants on torch, stages, decomposed networks"
+    detail = f"{uses}: missing {', '.join(missing)}" if missing else f"{uses}: present"
+    wheel = " (torch on a Jetson: NVIDIA's wheel for its JetPack)" if "torch" in missing else ""
+    return Check("extra torch", not missing, detail, f"pip install {' '.join(missing)}{wheel}")
+
+
 def check_gpu(root: Path = ROOT) -> Check:
     """A CUDA device that torch can use."""
     try:
         torch = importlib.import_module("torch")
+    except ModuleNotFoundError:
+        torch = None
     except Exception as error:
-        return Check("gpu", False, f"torch cannot be imported: {error}", "install torch first")
-    if torch.cuda.is_available():
+        return Check("gpu", False, f"torch cannot be imported: {error}", "install torch again")
+    if torch is not None and torch.cuda.is_available():
         properties = torch.cuda.get_device_properties(0)
         detail = f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB, "
         return Check("gpu", True, detail + f"CUDA {torch.version.cuda}")

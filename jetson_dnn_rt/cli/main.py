@@ -25,6 +25,9 @@ COMMANDS = {
 }
 """The robot's own commands; plug-ins add the others."""
 
+_OPTIONAL = ("torch", "onnx", "safetensors")
+"""Packages that some commands need and others do without."""
+
 FAILED = 1
 BAD_ARGUMENTS = 2
 INTERRUPTED = 130
@@ -69,6 +72,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _report(args.command, str(error), BAD_ARGUMENTS)
     except JetsonDnnRtError as error:
         return _report(args.command, str(error), FAILED)
+    except ModuleNotFoundError as error:
+        if error.name not in _OPTIONAL:
+            raise
+        text = f"it needs {error.name}, which is not installed: pip install {error.name}"
+        return _report(args.command, text, FAILED)
     except BrokenPipeError:
         # The reader is gone. The interpreter would report it again when it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

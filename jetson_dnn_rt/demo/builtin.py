@@ -3,7 +3,8 @@
 Both are plain convolutional networks (3x3 convolutions, batch normalisation, ReLU), small
 enough for a 25 Hz camera on two CPU cores and regular enough for Tucker decomposition,
 torch.fx and ONNX export. They are trained on `jetson_dnn_rt.demo.scenes` alone by
-``tools/train_builtin.py``.
+``tools/train_builtin.py``, which writes one ONNX file each: back ends of ONNX run it as it is, and
+the torch modules take their weights from it, batch norms not folded.
 
 Input: float32 [1, 3, 240, 320], RGB in [0, 1], letterboxed to the top left with 114/255.
 A 640x480 frame maps by exactly one half.
@@ -19,14 +20,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from jetson_dnn_rt.demo.scenes import DETECTOR_CLASSES, SEGMENTER_CLASSES
-from jetson_dnn_rt.errors import ModelError
+from jetson_dnn_rt.errors import BackendUnavailableError, ModelError
 
 if TYPE_CHECKING:
     import torch
 
 __all__ = [
     "DETECTOR_CLASSES", "INPUT_SIZE", "NAMES", "SEGMENTER_CLASSES", "BuiltinName",
-    "build", "labels", "load", "weights_path",
+    "build", "labels", "load", "read", "weights_path",
 ]  # fmt: skip
 
 BuiltinName = Literal["detector", "segmenter"]
@@ -34,6 +35,9 @@ BuiltinName = Literal["detector", "segmenter"]
 NAMES: tuple[BuiltinName, ...] = ("detector", "segmenter")
 INPUT_SIZE: dict[str, tuple[int, int]] = {"detector": (240, 320), "segmenter": (240, 320)}
 """(height, width) of each network's input in pixels."""
+
+BATCHES = "num_batches_tracked"
+"""Key of the file's metadata: training steps that the batch norms have averaged over."""
 
 _LARGEST_FILE = 8 << 20  # bytes; the shipped files are below 4 MiB
 
@@ -47,7 +51,7 @@ def labels(name: str) -> tuple[str, ...]:
 def weights_path(name: str) -> Path:
     """Where the weights of a network are shipped."""
     _check_name(name)
-    return Path(__file__).with_name("weights") / f"builtin_{name}.safetensors"
+    return Path(__file__).with_name("weights") / f"builtin_{name}.onnx"
 
 
 def build(name: str) -> torch.nn.Module:
@@ -64,34 +68,60 @@ def build(name: str) -> torch.nn.Module:
     return Segmenter(len(SEGMENTER_CLASSES), INPUT_SIZE[name])
 
 
-def load(name: str, path: Path | None = None) -> torch.nn.Module:
-    """Make a network with its trained weights, in evaluation mode.
+def read(name: str, path: Path | None = None) -> bytes:
+    """The ONNX file of a trained network, or the one at `path`, as it is.
 
-    `path` is another file of weights (safetensors) than the shipped one. `ModelError` where the
-    file is missing, damaged, or of another network.
+    `ModelError` where it is missing or far too large.
     """
-    import safetensors
-    import safetensors.torch
-
-    network = build(name)
     file = weights_path(name) if path is None else path
     try:
-        size = file.stat().st_size
+        if (size := file.stat().st_size) > _LARGEST_FILE:
+            raise ModelError(
+                f"weights of builtin:{name}: {file} has {size} bytes: not this network"
+            )
+        return file.read_bytes()
     except OSError as error:
         raise ModelError(
             f"weights of builtin:{name} cannot be read: {file}: {error.strerror}; "
             f"install the package again or run tools/train_builtin.py"
         ) from error
-    if size > _LARGEST_FILE:
-        raise ModelError(f"weights of builtin:{name}: {file} has {size} bytes: not this network")
+
+
+def load(name: str, path: Path | None = None) -> torch.nn.Module:
+    """Make a torch module with the weights of the ONNX file (see `read`), in evaluation mode.
+
+    `ModelError` where the file is missing, damaged, or of another network;
+    `BackendUnavailableError` where torch or onnx is not installed.
+    """
+    data = read(name, path)
+    file = weights_path(name) if path is None else path
     try:
-        stored = safetensors.torch.load_file(file)
-    except (safetensors.SafetensorError, OSError, ValueError) as error:
+        import onnx
+        import torch
+    except ImportError as error:
+        raise BackendUnavailableError(
+            f"builtin:{name} as a torch module needs torch and onnx ({error}): "
+            "pip install torch onnx"
+        ) from error
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+    network = build(name)
+    try:
+        model = onnx.load_model_from_string(data)
+        stored = {
+            tensor.name: torch.from_numpy(onnx.numpy_helper.to_array(tensor).copy())
+            for tensor in model.graph.initializer
+        }
+        about = {entry.key: entry.value for entry in model.metadata_props}
+        batches = torch.tensor(int(about.get(BATCHES, 0)))
+    except (DecodeError, ValueError, TypeError) as error:
         raise ModelError(
             f"weights of builtin:{name} are damaged: {file}: {error}; install the package again"
         ) from error
+    # The graph has no use for the counters of the batch norms, all of which count the same.
+    counters = {key: batches for key in network.state_dict() if key.endswith(BATCHES)}
     try:
-        network.load_state_dict(stored)
+        network.load_state_dict({**counters, **stored})
     except RuntimeError as error:
         text = str(error).splitlines()[1].strip()
         raise ModelError(

@@ -48,6 +48,9 @@ class Part(Protocol):
 class Origin(Protocol):
     """The network itself, in the forms that back ends run: see `Part`."""
 
+    exports: bool
+    """Whether `onnx_model` is made by an export, which is slow, and may be kept."""
+
     def torch_module(self) -> torch.nn.Module:
         """From ``[1, 3, H, W]`` to a tuple of tensors."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from jetson_dnn_rt.errors import ModelError
+from jetson_dnn_rt.models.graph.folded_norms import fold_norms
 from jetson_dnn_rt.models.graph.mixed_precision import convert_to_fp16
 from jetson_dnn_rt.models.model import Part
 from jetson_dnn_rt.tvm.target import TvmTarget
@@ -59,6 +60,7 @@ def lower(
 
     data = part.onnx_model()
     if precision == "fp16":
+        data = fold_norms(data)
         data = (convert_to_fp16(data, colours) if colours else convert_to_fp16(data)).onnx
     module = _import_onnx(data, part)
     try:

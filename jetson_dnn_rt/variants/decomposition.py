@@ -20,6 +20,7 @@ from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.models.graph.layers import copy_folded, replace_module
 from jetson_dnn_rt.models.graph.splitting import split
 from jetson_dnn_rt.models.model import Model
+from jetson_dnn_rt.models.sources.files import import_package
 from jetson_dnn_rt.safety.records import Count, one_of, read_record, within
 from jetson_dnn_rt.variants.library.library import Entry, EntryKey, Library
 from jetson_dnn_rt.variants.spec import DecompositionSpec
@@ -222,6 +223,7 @@ def encode_weights(graph: fx.GraphModule) -> bytes:
         name: value.detach().cpu().contiguous().clone()
         for name, value in graph.state_dict().items()
     }
+    import_package("safetensors", "a decomposed network in a file")
     # Imported here: benchmarks that decompose run where torch and numpy alone are installed.
     from safetensors.torch import save
 
@@ -286,6 +288,7 @@ def read_decomposition(entry: Entry) -> Decomposition:
 
 
 def _restore(graph: fx.GraphModule, entry: Entry) -> fx.GraphModule:
+    import_package("safetensors", "a decomposed network in a file")
     from safetensors import SafetensorError
     from safetensors.torch import load
 

@@ -18,6 +18,7 @@ import numpy as np
 from jetson_dnn_rt.backends.base import Array, Runner
 from jetson_dnn_rt.errors import BackendUnavailableError, ModelError
 from jetson_dnn_rt.models.model import Model, Part
+from jetson_dnn_rt.models.sources.files import import_package
 from jetson_dnn_rt.models.sources.null import NullOrigin
 from jetson_dnn_rt.variants.library.library import EntryKey, Library
 from jetson_dnn_rt.variants.spec import FULL
@@ -97,13 +98,12 @@ class Network:
             self._split(stages)
 
     def _split(self, stages: int) -> None:
-        from jetson_dnn_rt.models.graph.splitting import split
-
         if isinstance(self.model.origin, NullOrigin):
             logger.warning("%s runs as one stage: a null model has no layers", self.model.source)
             return
-        key = self._key(self.model.model_hash, FULL, f"cuts stages={stages}")
         try:
+            split = _import_split()
+            key = self._key(self.model.model_hash, FULL, f"cuts stages={stages}")
             cuts = self._load_cuts(key)
             found = split(self.model, stages, cuts)
         except (ModelError, BackendUnavailableError) as error:
@@ -128,12 +128,10 @@ class Network:
 
     def graph(self, decomposition: str = FULL) -> fx.GraphModule:
         """The network's graph in one of its forms; raises `ModelError` when it has none."""
-        from jetson_dnn_rt.models.graph.splitting import split
-
         if isinstance(self.model.origin, NullOrigin):
             raise ModelError(f"{self.model.source} has no layers")
         if FULL not in self._splits:
-            self._splits[FULL] = split(self.model, 1)
+            self._splits[FULL] = _import_split()(self.model, 1)
         return self._splits[decomposition].graph
 
     def add_decomposed(self, decomposition: str, graph: fx.GraphModule) -> None:
@@ -178,10 +176,7 @@ class Network:
         return pieces
 
     def _store_onnx(self, part: Part, decomposition: str) -> Part:
-        from jetson_dnn_rt.models.sources.onnx import OnnxOrigin
-
-        native = isinstance(getattr(part, "origin", None), (OnnxOrigin, NullOrigin))
-        if self._library is None or native:
+        if self._library is None or (isinstance(part, Model) and not part.origin.exports):
             return part
         key = self._key(part.graph_hash, decomposition, "", part.input_shapes)
         return _StoredPart(part, key, self._library, self.model.source)
@@ -205,6 +200,14 @@ class Network:
             shapes=shapes or (self.model.input_shape,),
             options=options,
         )
+
+
+def _import_split() -> Callable[..., Split]:
+    """`models.graph.splitting.split`; `BackendUnavailableError` without torch, which it is of."""
+    import_package("torch", "cutting a network into stages")
+    from jetson_dnn_rt.models.graph.splitting import split
+
+    return split
 
 
 class _StoredPart:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 import pytest
 from fake_driver import FakeDriver
@@ -112,6 +113,24 @@ def test_a_back_end_that_runs_networks_is_required():
     first, verdict = doctor.check_backends([torch])
     assert first.detail == "2.1: fp32 (no bf16)"
     assert verdict.ok
+
+
+def test_what_is_missing_of_the_extra_torch(monkeypatch):
+    monkeypatch.setattr(doctor, "_is_installed", lambda name: name == "onnx")
+    check = doctor.check_torch_extra()
+    assert (check.ok, check.required) == (False, False)
+    assert check.detail.endswith("missing torch, torchvision, onnx2torch, safetensors")
+    assert "pip install torch torchvision onnx2torch safetensors (torch on a Jetson" in check.fix
+    monkeypatch.setattr(doctor, "_is_installed", lambda name: name != "safetensors")
+    assert doctor.check_torch_extra().fix == "pip install safetensors"
+
+
+def test_no_torch_is_no_fault_of_a_machine_without_a_gpu(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    check = doctor.check_gpu(tmp_path)
+    assert (check.detail, check.fix) == ("none: networks run on the CPU", "")
+    write_file(tmp_path, "dev/nvidia0", "")
+    assert "install a torch built for this driver" in doctor.check_gpu(tmp_path).fix
 
 
 def test_the_profile_of_fast_dds(tmp_path):

@@ -69,6 +69,28 @@ def test_frames_are_all_accounted_for(tmp_path, capfd):
     assert [stamps[i] for i in range(10)] == sorted(stamps.values())
 
 
+WITHOUT_TORCH = """
+import sys
+from jetson_dnn_rt.cli.main import main
+
+code = main(sys.argv[1:])
+loaded = {"torch", "onnx", "onnx2torch", "tvm"} & set(sys.modules)
+sys.exit(f"loaded: {sorted(loaded)}" if loaded else code)
+"""
+
+
+@pytest.mark.parametrize("variant", [None, "full@onnxruntime-fp32"])
+def test_built_in_networks_load_no_torch(variant, tmp_path):
+    command = [sys.executable, "-c", WITHOUT_TORCH, "run", "--frames", "3", *WIDE]
+    for task in ("detector", "segmenter") if variant else ():
+        command += ["--variant", f"{task}={variant}"]
+    command += ["--set", "coordinator.policy=horizon", "--output", str(tmp_path), "--json"]
+    completed = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert completed.returncode == 0, completed.stderr
+    for task in json.loads(completed.stdout.splitlines()[-1])["tasks"].values():
+        assert variant in (None, *task["variants"])
+
+
 def test_table_and_output_folder(tmp_path, capfd):
     folder = tmp_path / "out"
     assert run("--frames", "8", *WIDE, "--output", str(folder)) == 0

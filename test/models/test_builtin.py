@@ -1,14 +1,24 @@
 """The built-in networks: sizes, layers, weights, and that the weights can see."""
 
+import sys
+
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 
 from jetson_dnn_rt.demo import builtin
-from jetson_dnn_rt.errors import ModelError
+from jetson_dnn_rt.errors import BackendUnavailableError, ModelError
+from jetson_dnn_rt.models.sources.files import hash_state
+from jetson_dnn_rt.models.sources.registry import load_model
+from jetson_dnn_rt.models.sources.torch import run_onnx
 
 OUTPUTS = {"detector": [(1, 1200, 4), (1, 1200, 5)], "segmenter": [(1, 8, 240, 320)]}
+
+# They change with a training alone, not with the file's format or the exporter.
+WEIGHTS = {
+    "detector": "517de6a998a6af2ccfe7b86aafac04e81fc339d670c4d96ce2500cfe4e036293",
+    "segmenter": "6a727a67197648926349629dfc1c444a717549a81d9ad2bb4835919e97d93b91",
+}
 
 OTHER = {"detector": "segmenter", "segmenter": "detector"}
 
@@ -73,20 +83,30 @@ def test_fx_graph_computes_the_same(name, image):
 def test_build_has_no_trained_weights(name):
     torch.manual_seed(0)
     network = builtin.build(name)
-    path = builtin.weights_path(name)
-    assert path.stat().st_size <= 4 << 20
-    stored = load_file(path)
+    assert builtin.weights_path(name).stat().st_size <= 4 << 20
+    stored = builtin.load(name).state_dict()
     assert all(torch.isfinite(value).all() for value in stored.values())
     assert network.training
     assert any(not torch.equal(v, stored[k]) for k, v in network.state_dict().items())
 
 
-def test_weights_of_half_precision_load(name, image, tmp_path):
-    stored = load_file(builtin.weights_path(name))
-    halves = {k: v.half() if v.is_floating_point() else v for k, v in stored.items()}
-    save_file(halves, tmp_path / "half.safetensors")
-    network = builtin.load(name, tmp_path / "half.safetensors")
-    assert all(p.dtype == torch.float32 for p in network.parameters())
+def test_torch_takes_its_weights_from_the_file_bit_for_bit(name):
+    assert hash_state(builtin.load(name).state_dict(), f"builtin:{name}") == WEIGHTS[name]
+
+
+def test_the_file_computes_what_torch_computes(name, image):
+    found = run_onnx(builtin.read(name), [image.numpy()], name)
+    for expected, output in zip(run(builtin.load(name), image), found, strict=True):
+        np.testing.assert_allclose(output, expected.numpy(), rtol=1e-5, atol=1e-4)
+
+
+def test_it_runs_without_torch_and_onnx(name, monkeypatch):
+    for package in ("torch", "onnx"):
+        monkeypatch.setitem(sys.modules, package, None)
+    model = load_model(f"builtin:{name}")
+    assert model.onnx_model() == builtin.weights_path(name).read_bytes()
+    with pytest.raises(BackendUnavailableError, match=f"builtin:{name} as a torch module needs"):
+        model.torch_module()
 
 
 BAD_FILES = {
@@ -99,7 +119,7 @@ BAD_FILES = {
 
 @pytest.mark.parametrize("words", BAD_FILES)
 def test_bad_files_are_refused(name, words, tmp_path):
-    path = tmp_path / "weights.safetensors"
+    path = tmp_path / "weights.onnx"
     data = BAD_FILES[words](builtin.weights_path(name).read_bytes(), name)
     if data is not None:
         path.write_bytes(data)
@@ -108,7 +128,7 @@ def test_bad_files_are_refused(name, words, tmp_path):
 
 
 def test_unknown_name(name):
-    for function in (builtin.build, builtin.load, builtin.labels, builtin.weights_path):
+    for function in (builtin.build, builtin.load, builtin.read, builtin.labels):
         with pytest.raises(ValueError, match="name must be one of detector, segmenter"):
             function(f"{name}s")
 

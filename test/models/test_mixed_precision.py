@@ -17,6 +17,7 @@ from onnx.reference import ReferenceEvaluator
 from onnx_parts import make_part, node
 
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
+from jetson_dnn_rt.models.graph.folded_norms import fold_norms
 from jetson_dnn_rt.models.graph.mixed_precision import (
     ALLOW,
     DEFAULT,
@@ -293,7 +294,7 @@ def compare_on_onnxruntime(data, image, tolerance):
 def test_builtin_models(name):
     model = load_model(f"builtin:{name}")
     image = np.random.default_rng(0).random(model.input_shape, np.float32)
-    data = model.onnx_model()
+    data = fold_norms(model.onnx_model())
     mixed = compare_on_onnxruntime(data, image, 0.01)
     assert all("coarse" in reason for reason in mixed.kept.values())
     assert len(mixed.onnx) < 0.55 * len(data)

@@ -100,5 +100,5 @@ def test_a_resumed_training_ends_the_same(name, cache, tmp_path):
         expected, found = (getattr(t, module).state_dict() for t in (whole, second))
         assert all(torch.equal(expected[key], found[key]) for key in expected)
     train_builtin.write_weights(second, tmp_path)
-    loaded = train_builtin.builtin.load(name, tmp_path / f"builtin_{name}.safetensors")
+    loaded = train_builtin.builtin.load(name, tmp_path / f"builtin_{name}.onnx")
     assert not loaded.training

@@ -250,4 +250,4 @@ def test_default_variant(monkeypatch, classifier):
         except BackendUnavailableError as error:
             found.append(str(error))
     assert found[:3] == ["full@openvino-fp32", "full@onnxruntime-fp32", "full@torch-fp32"]
-    assert "no back end is installed: pip install openvino" in found[3]
+    assert "no back end is installed: pip install onnxruntime" in found[3]

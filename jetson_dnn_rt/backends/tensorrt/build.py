@@ -11,6 +11,7 @@ from typing import Any
 
 from jetson_dnn_rt.backends.tensorrt import api
 from jetson_dnn_rt.errors import BackendUnavailableError, ModelError
+from jetson_dnn_rt.models.graph.folded_norms import fold_norms
 from jetson_dnn_rt.models.graph.mixed_precision import convert_to_fp16
 from jetson_dnn_rt.models.model import Part
 
@@ -98,6 +99,7 @@ class _Build:
         """Parse the ONNX model, in FP16 coloured and, from 11 on, converted."""
         data = self._part.onnx_model()
         if precision == "fp16":
+            data = fold_norms(data)
             mixed = convert_to_fp16(data)
             self._fp32_nodes = frozenset(mixed.fp32)
             self._nodes = self._fp32_nodes | frozenset(mixed.fp16)

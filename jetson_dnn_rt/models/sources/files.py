@@ -87,6 +87,7 @@ def load_weights(path: Path) -> dict[str, torch.Tensor]:
 
     data = read_model_file(path)
     if path.suffix == ".safetensors":
+        import_package("safetensors", f"weights {path}")
         import safetensors
         import safetensors.torch
 

@@ -71,6 +71,8 @@ class NullScript:
 class NullOrigin:
     """Outputs of zeros in the layout of a task."""
 
+    exports = False
+
     def __init__(self, script: NullScript, kind: Kind) -> None:
         self.script = script
         self._kind = kind

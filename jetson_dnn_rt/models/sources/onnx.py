@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
-from jetson_dnn_rt.errors import ModelError
+from jetson_dnn_rt.errors import BackendUnavailableError, ModelError
 from jetson_dnn_rt.models.heads.labels import names_of_mapping
-from jetson_dnn_rt.models.model import Opened, SourceOptions, make_probe_input
+from jetson_dnn_rt.models.model import Opened, Origin, SourceOptions, make_probe_input
 from jetson_dnn_rt.models.sources.files import hash_bytes, import_package, read_model_file
 from jetson_dnn_rt.models.sources.torch import run_module, run_onnx
 
@@ -37,6 +37,8 @@ class OnnxOrigin:
     not one float32 image ``[1, 3, H, W]``.
     """
 
+    exports = False
+
     def __init__(self, path: Path, input_size: tuple[int, int] | None = None) -> None:
         self._path = path
         data = read_model_file(path)
@@ -58,11 +60,21 @@ class OnnxOrigin:
         return convert_to_torch(self._data, str(self._path))
 
     def probe(self, height: int, width: int) -> tuple[npt.NDArray[Any], ...]:
-        """Run once, on ONNX Runtime where it is installed, else on torch."""
-        image = make_probe_input(height, width)
-        if importlib.util.find_spec("onnxruntime") is None:
-            return run_module(self.torch_module(), [image], str(self._path))
-        return run_onnx(self._data, [image], str(self._path))
+        """See `probe_onnx`."""
+        return probe_onnx(self, (height, width), str(self._path))
+
+
+def probe_onnx(origin: Origin, size: tuple[int, int], name: str) -> tuple[npt.NDArray[Any], ...]:
+    """Run a network that is ONNX once: on ONNX Runtime where it is installed, else on torch."""
+    image = make_probe_input(*size)
+    if importlib.util.find_spec("onnxruntime") is not None:
+        return run_onnx(origin.onnx_model(), [image], name)
+    if importlib.util.find_spec("torch") is not None:
+        return run_module(origin.torch_module(), [image], name)
+    raise BackendUnavailableError(
+        f"{name} is run once to see its outputs, with ONNX Runtime or torch, and neither is "
+        "installed: pip install onnxruntime"
+    )
 
 
 def _parse(path: Path, data: bytes) -> onnx.ModelProto:

@@ -66,6 +66,8 @@ def run_onnx(
 class TorchOrigin:
     """A network in a module; `make_module` returns one of the caller's own in evaluation mode."""
 
+    exports = True
+
     def __init__(
         self, name: str, make_module: Callable[[], torch.nn.Module], input_size: tuple[int, int]
     ) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from jetson_dnn_rt.backends.registry import PLUG_INS, load_backend, require_backend
 from jetson_dnn_rt.errors import BackendUnavailableError, ModelError
 from jetson_dnn_rt.models.model import Model
+from jetson_dnn_rt.models.sources.files import import_package
 from jetson_dnn_rt.variants.library.library import EntryKey, Library
 from jetson_dnn_rt.variants.measuring.machine import describe_device, device_of
 from jetson_dnn_rt.variants.measuring.measurement import Measurement
@@ -56,12 +57,14 @@ def measurement_key(
 def load_graph(model: Model, decomposition: str, library: Library | None) -> fx.GraphModule | None:
     """A model's network, full or decomposed; None where the library does not have it.
 
-    Raises `ModelError` or `BackendUnavailableError` when the network has no static graph.
+    Raises `ModelError` when the network has no static graph, `BackendUnavailableError` without
+    torch, which networks are cut and decomposed with.
     """
     if decomposition == FULL:
         return Network(model).graph()
     if library is None:
         return None
+    import_package("torch", f"the decomposed network {decomposition} of {model.source}")
     from jetson_dnn_rt.variants.decomposition import load_reduced
 
     return load_reduced(model, DecompositionSpec.parse(decomposition), library)

@@ -20,6 +20,7 @@ from jetson_dnn_rt.models.graph.batched_part import BatchedPart
 from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.model import Model, Part
 from jetson_dnn_rt.models.sources.null import NullOrigin
+from jetson_dnn_rt.platforms.machine import describe_gpu
 from jetson_dnn_rt.variants.library.library import Library
 from jetson_dnn_rt.variants.measuring.machine import device_of
 from jetson_dnn_rt.variants.measuring.measurement import approximates
@@ -67,11 +68,12 @@ def choose_default(model: Model) -> VariantSpec:
     """
     if isinstance(model.origin, NullOrigin):
         return VariantSpec(FULL, "null")
-    has_cuda = is_installed("torch") and device_of("torch") == "cuda"
+    # The driver is asked first: importing torch takes seconds and a few hundred MB.
+    has_cuda = describe_gpu() and is_installed("torch") and device_of("torch") == "cuda"
     for backend in _PREFERENCE_CUDA if has_cuda else _PREFERENCE:
         if is_installed(backend):
             return VariantSpec(FULL, backend)
-    raise BackendUnavailableError(f"no back end is installed: pip install {_PREFERENCE[0]}")
+    raise BackendUnavailableError("no back end is installed: pip install onnxruntime")
 
 
 class VariantSet:

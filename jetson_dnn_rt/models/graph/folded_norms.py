@@ -1,0 +1,52 @@
+"""Batch norms of an ONNX graph folded into the convolutions before them.
+
+Back ends do it themselves in fp32. Once a graph is converted to FP16 they cannot: a conversion
+stands between the two.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from jetson_dnn_rt.models.sources.files import import_package
+
+
+def fold_norms(data: bytes) -> bytes:
+    """Fold what can be folded: a norm of constants, the only reader of a convolution's output."""
+    onnx = import_package("onnx", "folding batch norms")
+    to_array, from_array = onnx.numpy_helper.to_array, onnx.numpy_helper.from_array
+    model = onnx.load_model_from_string(data)
+    graph = model.graph
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    convolutions = {node.output[0]: node for node in graph.node if node.op_type == "Conv"}
+    uses = Counter(name for node in graph.node for name in node.input)
+    uses.update(value.name for value in graph.output)
+    for norm in [node for node in graph.node if node.op_type == "BatchNormalization"]:
+        conv = convolutions.get(norm.input[0])
+        if conv is None or uses[conv.output[0]] > 1 or len(norm.output) > 1:
+            continue
+        names = [*conv.input[1:], *norm.input[1:]]
+        if not all(name in constants for name in names):
+            continue
+        weight, *bias, scale, shift, mean, variance = (to_array(constants[name]) for name in names)
+        settings = {item.name: item.f for item in norm.attribute}
+        factor = scale.astype(np.float64) / np.sqrt(variance + settings.get("epsilon", 1e-5))
+        folded = {
+            "weight": weight * factor.reshape(-1, *[1] * (weight.ndim - 1)),
+            "bias": ((bias[0] if bias else 0.0) - mean) * factor + shift,
+        }
+        # Of its own names: another convolution may have the same weights.
+        made = [f"{norm.output[0]}_{name}" for name in folded]
+        for name, values in zip(made, folded.values(), strict=True):
+            graph.initializer.append(from_array(values.astype(weight.dtype), name))
+        conv.input[1:] = made
+        conv.output[0] = norm.output[0]
+        graph.node.remove(norm)
+    used = {name for node in graph.node for name in node.input}
+    kept = [tensor for tensor in graph.initializer if tensor.name in used]
+    del graph.initializer[:]
+    graph.initializer.extend(kept)
+    result: bytes = model.SerializeToString()
+    return result
