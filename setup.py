@@ -29,24 +29,15 @@ EXECUTABLES = {
 COMMAND = "jetson-dnn-rt"
 
 # colcon puts scripts into lib/jetson_dnn_rt (setup.cfg), where `ros2 run` looks. pip puts them
-# into bin whatever setup.cfg says. So each gets a one-line wrapper in the other's place: without
+# into bin whatever setup.cfg says. So each gets one-line wrappers in the other's place: without
 # them `ros2 run` finds nothing after pip, and the shell finds no `jetson-dnn-rt` after colcon.
-FOR_PIP = any(command in sys.argv for command in ("bdist_wheel", "editable_wheel"))
+FOR_PIP = any(command in sys.argv for command in ("bdist_wheel", "dist_info", "editable_wheel"))
 
 
 def read_requirements(name):
     """Return the requirements of requirements/NAME.txt, without its comments."""
     lines = (ROOT / "requirements" / f"{name}.txt").read_text(encoding="utf-8").splitlines()
     return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
-
-
-def write_wrapper(name, target):
-    """Write a shell script `name` that runs `target` beside it; return its relative path."""
-    file = Path("build") / "wrappers" / name
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(f'#!/bin/sh\nexec "$(dirname -- "$0")/{target}" "$@"\n', encoding="utf-8")
-    file.chmod(0o755)
-    return str(file)
 
 
 class DistributionWithData(Distribution):
@@ -56,22 +47,38 @@ class DistributionWithData(Distribution):
         return self.has_data_files()
 
 
+# By its name: Python 3.12 has no distutils to import it from.
+class InstallDataForPip(Distribution().get_command_class("install_data")):
+    """Data files, and for `ros2 run` a wrapper of each of pip's scripts."""
+
+    def run(self):
+        super().run()
+        folder = Path(self.install_dir, "lib", NAME)
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in EXECUTABLES:
+            file = folder / name
+            script = f'exec "$(dirname -- "$0")/../../bin/{COMMAND}-{name}" "$@"'
+            file.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+            file.chmod(0o755)
+            self.outfiles.append(str(file))
+
+
 if FOR_PIP:
     # In a bin shared with others the names include the package's.
     scripts = {f"{COMMAND}-{name}": target for name, target in EXECUTABLES.items()}
-    wrappers = (
-        f"lib/{NAME}",
-        [write_wrapper(name, f"../../bin/{COMMAND}-{name}") for name in EXECUTABLES],
-    )
+    commands = {"install_data": InstallDataForPip}
+    wrapper = []
 else:
     scripts = EXECUTABLES
-    wrappers = ("bin", [write_wrapper(COMMAND, f"../lib/{NAME}/{COMMAND}")])
+    commands = {}
+    wrapper = [("bin", [f"resource/{COMMAND}"])]
 
 setup(
     name=NAME,
     version="0.1.0",
     description="Deep neural networks on camera frames with deadlines, in ROS 2",
     license="Apache-2.0",
+    author="jetson_dnn_rt authors",
     maintainer="jetson_dnn_rt maintainers",
     maintainer_email="maintainers@users.noreply.github.com",
     python_requires=">=3.10",
@@ -92,14 +99,14 @@ setup(
         (f"share/{NAME}/config", sorted([*glob("config/*.*"), *glob("examples/*.param.yaml")])),
         (f"share/{NAME}/config/scenarios", sorted(glob("config/scenarios/*.yaml"))),
         (f"share/{NAME}/config/scenarios/boards", sorted(glob("config/scenarios/boards/*.yaml"))),
-        wrappers,
+        *wrapper,
     ],
     install_requires=["setuptools", *read_requirements("runtime")],
     extras_require={
         name: read_requirements(name)
         for name in (
             *("opencv", "torch", "onnx", "openvino", "tvm", "plots", "bags"),
-            *("traces", "wcet", "excel", "fleet", "watch"),
+            *("traces", "wcet", "excel", "fleet", "watch", "test"),
         )
     },
     entry_points={
@@ -108,6 +115,7 @@ setup(
             *(f"{name} = {target}" for name, target in scripts.items()),
         ]
     },
+    cmdclass=commands,
     distclass=DistributionWithData,
     zip_safe=False,
 )

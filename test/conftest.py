@@ -14,6 +14,8 @@ import pytest
 from jetson_dnn_rt.cli.environment import profile_variable
 
 ROOT = Path(__file__).resolve().parent.parent
+# Not `pythonpath` of pyproject.toml: Ubuntu 22.04 has pytest 6.
+sys.path[:0] = [os.fspath(ROOT / name) for name in (".", "tools", "test/support")]
 SHARED_DATA = ROOT.parent / "shared" / "data"
 PROFILE = os.fspath(ROOT / "config" / "fastdds_profile.xml")
 
@@ -53,6 +55,29 @@ def pytest_collection_modifyitems(config, items):
         from worker_queues import QUEUE, find_queue
 
         items.sort(key=lambda item: find_queue(item.nodeid) != QUEUE)
+
+
+def skip_for_missing_package(report, call, path):
+    """Turn an error whose cause is an optional package that is not installed into a skip."""
+    from optional_packages import find_missing_package
+
+    package = find_missing_package(call.excinfo.value) if report.outcome == "failed" else None
+    if package is not None:
+        report.outcome = "skipped"
+        report.longrepr = (os.fspath(path), 0, f"Skipped: {package} is not installed")
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_make_collect_report(collector):
+    """Skip files that import what is not installed: `colcon test` on packages from apt alone."""
+    report = (yield).get_result()
+    skip_for_missing_package(report, report.call, collector.fspath)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    """Skip tests that need what is not installed."""
+    skip_for_missing_package((yield).get_result(), call, item.fspath)
 
 
 def pytest_collection_finish():

@@ -5,13 +5,17 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.metadata
+import json
 import os
+import re
 import sys
 import sysconfig
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
+from optional_packages import OPTIONAL
+from record_rosdep import apt_packages
 
 ROOT = Path(__file__).resolve().parent.parent
 NODES = {"camera", "detector", "segmenter", "perception"}
@@ -23,25 +27,17 @@ COMMANDS = {
 # Import name -> rosdep key, where they differ.
 ROSDEP_KEYS = {
     "cv2": "python3-opencv",
-    "google": "python3-protobuf",
     "jinja2": "python3-jinja2",
     "markupsafe": "python3-jinja2",  # a dependency of it
     "matplotlib": "python3-matplotlib",
     "numpy": "python3-numpy",
-    "onnxruntime": "python3-onnxruntime-pip",
     "psutil": "python3-psutil",
     "rich": "python3-rich",
     "scipy": "python3-scipy",
-    "torch": "python3-pytorch-pip",
-    "torchvision": "python3-pytorch-pip",
     "yaml": "python3-yaml",
 }
-WITHOUT_KEY = {
-    *("dask", "distributed", "onnx", "onnx2torch", "openvino", "pyarrow", "rosbags"),
-    *("safetensors", "tensorrt", "tvm", "tvm_ffi", "xlsxwriter"),
-}
 # Import name -> name on PyPI, where they differ.
-WHEELS = {"tvm": "apache-tvm", "tvm_ffi": "apache-tvm-ffi"}
+WHEELS = {"google": "onnx", "tvm": "apache-tvm", "tvm_ffi": "apache-tvm-ffi"}
 # Other implementations of the same statistics: a benchmark compares with them where they are.
 DEVELOPMENT = {"pandas", "pyextremes"}
 
@@ -65,17 +61,59 @@ def test_package_xml_lists_every_import(folder):
     missing = {
         f"{module} ({file.relative_to(ROOT)})"
         for module, file in imported_modules(ROOT / folder)
-        if module not in sys.stdlib_module_names | WITHOUT_KEY | DEVELOPMENT | {"jetson_dnn_rt"}
+        if module not in sys.stdlib_module_names | OPTIONAL | DEVELOPMENT | {"jetson_dnn_rt"}
         and ROSDEP_KEYS.get(module, module) not in declared
     }
     assert not missing
 
 
-def test_requirements_hold_what_rosdep_lacks():
-    """What has no rosdep key must at least be installable by pip, except what comes on devices."""
-    listed = "\n".join(file.read_text() for file in (ROOT / "requirements").glob("*.txt"))
-    for module in WITHOUT_KEY - {"tensorrt"}:
-        assert f"\n{WHEELS.get(module, module)}" in f"\n{listed}"
+def test_what_apt_lacks_is_an_extra():
+    """Except what comes on devices."""
+    extras = importlib.metadata.requires("jetson_dnn_rt")
+    names = {re.match(r"[\w-]+", line)[0].lower() for line in extras if "extra ==" in line}
+    assert names >= {WHEELS.get(module, module) for module in OPTIONAL - {"tensorrt"}}
+
+
+@pytest.mark.parametrize("distro", ["humble", "jazzy", "kilted", "lyrical"])
+def test_apt_has_every_key(distro):
+    """A release is refused for keys that rosdep lacks, or that pip would install."""
+    elements = package_xml()
+    keys = {element.text for element in elements if element.tag.endswith("depend")}
+    recorded = json.loads((ROOT / "test/rosdep_keys.json").read_text(encoding="utf-8"))[distro]
+    assert keys == recorded.keys(), "run: python tools/record_rosdep.py (its help says how)"
+    assert all(recorded.values())
+
+
+def test_keys_resolve_as_rosdep_does():
+    rules = {
+        "list": {"ubuntu": ["python3-a", "python3-b"]},
+        "by_release": {"ubuntu": {"*": ["python3-c"], "jammy": None}},
+        "by_installer": {"ubuntu": {"apt": {"packages": ["python3-d"]}}},
+        "pip": {"ubuntu": {"pip": {"packages": ["e"]}}},
+        "pip_on_jammy": {"ubuntu": {"jammy": {"pip": {"packages": ["f"]}}, "noble": "python3-f"}},
+    }
+    assert apt_packages(rules, "list", "jammy") == ["python3-a", "python3-b"]
+    assert apt_packages(rules, "by_release", "noble") == ["python3-c"]
+    assert apt_packages(rules, "by_installer", "noble") == ["python3-d"]
+    assert apt_packages(rules, "pip_on_jammy", "noble") == ["python3-f"]
+    for key in ("by_release", "pip", "pip_on_jammy", "unknown"):
+        with pytest.raises(ValueError, match=f"no apt package of {key} for Ubuntu jammy"):
+            apt_packages(rules, key, "jammy")
+
+
+@pytest.mark.filterwarnings("ignore:nodes.Node.traverse:DeprecationWarning")  # catkin_pkg's
+def test_changelog_becomes_a_release():
+    """As catkin_prepare_release does it: from Forthcoming to a version with a date."""
+    changelog = pytest.importorskip("catkin_pkg.changelog")
+    version = importlib.import_module("catkin_pkg.package_version")
+    text = (ROOT / "CHANGELOG.rst").read_text(encoding="utf-8")
+    label = version.get_forthcoming_label(text)
+    released = changelog.Changelog("jetson_dnn_rt")
+    changelog.populate_changelog_from_rst(
+        released, version.rename_section(text, label, "0.1.0 (2026-01-01)")
+    )
+    (bullets,) = released.get_content_of_version("0.1.0")
+    assert len(bullets.bullets) == text.count("\n* ")
 
 
 def test_one_version_everywhere():
@@ -118,6 +156,8 @@ def test_ament_index_knows_the_package():
         assert (share / "jetson_dnn_rt" / file.relative_to(ROOT)).is_file()
     for file in (ROOT / "launch").glob("*.launch.py"):
         assert (share / "jetson_dnn_rt/launch" / file.name).is_file()
+    for file in (ROOT / "examples").glob("*.param.yaml"):
+        assert (share / "jetson_dnn_rt/config" / file.name).is_file()
 
 
 def installed_prefix():

@@ -1,5 +1,1 @@
-"""One thread of torch: on a busy machine its threads mostly wait for each other."""
-
-import torch
-
-torch.set_num_threads(1)
+import one_torch_thread  # noqa: F401

@@ -1,7 +1,5 @@
 """Declared parameters, without ROS: values in the type of their field, and refusals."""
 
-from __future__ import annotations
-
 import array
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The coordinator between the engine and a policy; times are plain nanoseconds."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 

@@ -15,6 +15,6 @@ _FILTERS = (
 
 def pytest_collection_modifyitems(items):
     for item in items:
-        if Path(item.path).parent == Path(__file__).parent:
+        if Path(item.fspath).parent == Path(__file__).parent:
             for text in _FILTERS:
                 item.add_marker(pytest.mark.filterwarnings(text))

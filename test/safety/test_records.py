@@ -1,7 +1,5 @@
 """Dataclasses from untrusted JSON: what fits comes back, anything else names its place."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone

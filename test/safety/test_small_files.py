@@ -1,7 +1,5 @@
 """Small files that somebody else may have put there cost little, whatever they are."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable

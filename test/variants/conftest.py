@@ -1,11 +1,9 @@
-"""One thread of torch, for on a busy machine its threads mostly wait; and an empty library."""
+"""An empty library."""
 
+import one_torch_thread  # noqa: F401
 import pytest
-import torch
 
 from jetson_dnn_rt.variants.library.library import Library
-
-torch.set_num_threads(1)
 
 
 @pytest.fixture
