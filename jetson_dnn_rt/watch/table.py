@@ -94,8 +94,8 @@ def _notes(view: GraphView) -> list[tuple[str, str]]:
         for one in view.warnings
     ]
     if view.dropped:
-        reasons = ", ".join(f"{count} by {reason}" for reason, count in view.dropped.items())
-        lines.append((f"messages that could not be used: {reasons}", "yellow"))
+        reasons = ", ".join(f"{count} ({reason})" for reason, count in view.dropped.items())
+        lines.append((f"messages not used: {reasons}", "yellow"))
     return lines
 
 
