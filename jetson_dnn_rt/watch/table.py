@@ -94,8 +94,8 @@ def _notes(view: GraphView) -> list[tuple[str, str]]:
         for one in view.warnings
     ]
     if view.dropped:
-        reasons = ", ".join(f"{count} by {reason}" for reason, count in view.dropped.items())
-        lines.append((f"messages that could not be used: {reasons}", "yellow"))
+        reasons = ", ".join(f"{count} ({reason})" for reason, count in view.dropped.items())
+        lines.append((f"messages not used: {reasons}", "yellow"))
     return lines
 
 
@@ -184,8 +184,8 @@ def _render_bar(task: TaskView, plain: bool) -> Text:
     length = min(width, math.ceil(ratio * BAR_WIDTH))
     bar = full * length + empty * (width - length)
     style = "red" if ratio > 1.0 else "yellow" if ratio > NEAR else "green"
-    text = Text(bar[:BAR_WIDTH], style=style if task.present else "dim")
-    text.append(mark, style="bold")
-    text.append(bar[BAR_WIDTH:].replace(empty, " "), style=style)
-    text.append(f"{format_cell(task.response_ms):>7}")
-    return text
+    if not task.present:
+        style = "dim"
+    past = bar[BAR_WIDTH:].replace(empty, " ")
+    figure = f"{format_cell(task.response_ms):>7}"
+    return Text.assemble((bar[:BAR_WIDTH], style), (mark, "bold"), (past, style), figure)

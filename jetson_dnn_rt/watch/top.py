@@ -10,6 +10,7 @@ import argparse
 import io
 import json
 import math
+import os
 import sys
 import threading
 import time
@@ -38,6 +39,9 @@ PRINT_S = 5.0
 
 ONCE_S = 3.0
 """Discovery takes a second or two."""
+
+NICENESS = 10
+"""On the machine of the tasks these go first."""
 
 LOCAL = "127.0.0.1"
 
@@ -79,6 +83,7 @@ def execute(args: argparse.Namespace) -> int:
             "/opt/ros/jazzy/setup.sh"
         ) from error
     seconds = args.seconds or (ONCE_S if once else math.inf)
+    os.nice(NICENESS)
     graph, stop = Graph(), threading.Event()
     with stop_on_signals(stop), watching(graph, args.namespace):
         end_s = time.monotonic() + seconds

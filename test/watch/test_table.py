@@ -51,7 +51,7 @@ def test_plain_text_has_everything(graph):
     assert notes == [
         "/coordinator: neuos; a full; clocks gpu 1.3 GHz; 10.0 W",
         "ERROR /front/detector: camera_status: no frame",
-        "messages that could not be used: 1 by outcome",
+        "messages not used: 1 (outcome)",
     ]
 
 

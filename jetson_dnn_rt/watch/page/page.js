@@ -132,7 +132,7 @@ function show() {
   const lines = last.warnings.map((one) =>
     make("li", `${one.level} ${one.name}: ${one.message}`, one.level));
   for (const [reason, count] of Object.entries(last.dropped_messages)) {
-    lines.push(make("li", `${count} messages could not be used: ${reason}`));
+    lines.push(make("li", `messages not used: ${count} (${reason})`));
   }
   byId("warnings").replaceChildren(...lines);
   if (!byId("legend").childElementCount) byId("legend").append(...makeLegend(last.outcomes));
