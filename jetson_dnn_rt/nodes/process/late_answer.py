@@ -20,9 +20,10 @@ def answer_late(
 
     Every executor calls the service's `callback` and passes what it returns, with the address of
     the client, to `send_response`. Here the first only keeps the request; the second starts the
-    thread. Any thread may send an answer (rmw.h). A coroutine would not do: until it ends, other
-    callbacks of its group wait (``get_state`` of the same node), the executors up to Kilted call
-    it again and again without a pause, and Kilted's EventsExecutor sends the coroutine itself.
+    thread. Any thread may send an answer (rmw.h). A coroutine that waits would not do: Jazzy's
+    EventsExecutor raises `TypeError` on it, Kilted's spins without a pause meanwhile, and the
+    SingleThreadedExecutor of both keeps the callbacks of its group waiting, which are all of the
+    node (``get_state``). Tried with rclpy 7.1.6 and 9.1.2.
     """
     callback, send = service.callback, service.send_response
     accepted: list[Any] = []
