@@ -153,6 +153,25 @@ def test_the_demo_needs_no_torch():
         assert not names & {"torch", "torchvision", "onnx2torch", "openvino"}, group
 
 
+@pytest.mark.parametrize("ros", setup_ros.DISTRIBUTIONS)
+def test_each_distribution_has_its_wheels_and_stamp(tmp_path, monkeypatch, ros):
+    commands = []
+    monkeypatch.setattr(
+        Progress, "run", lambda self, title, command, **_: commands.append(command)
+    )
+    monkeypatch.setattr(setup_ros.Paths, "of", lambda prefix: None)
+    monkeypatch.setattr(setup_ros, "provide_headers", lambda paths, progress: paths)
+    monkeypatch.setattr(setup_ros, "rewrite_prefixes", lambda paths: 0)
+    setup_ros.install_wheels(tmp_path, Progress(tmp_path / "log"), ros)
+    (command,) = commands
+    assert "ros-rclpy[fastrtps]" in Path(command[-1]).read_text()
+    stamps = {
+        setup_env.Environment(tmp_path, sys.executable, None, one).wanted_stamp()["environment"]
+        for one in setup_ros.DISTRIBUTIONS
+    }
+    assert len(stamps) == len(setup_ros.DISTRIBUTIONS)
+
+
 def test_failing_command_shows_its_end_and_the_fix(tmp_path):
     progress = Progress(tmp_path / "log")
     program = "print('working'); raise SystemExit('the reason')"

@@ -16,7 +16,7 @@ from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from rclpy.signals import SignalHandlerOptions
 
-from jetson_dnn_rt.nodes.process.qos import SubscriptionEventCallbacks
+from jetson_dnn_rt.nodes.process.distribution import SubscriptionEventCallbacks
 from jetson_dnn_rt.nodes.process.running import Spinner
 from jetson_dnn_rt.watch.graph import Graph
 

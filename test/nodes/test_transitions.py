@@ -22,7 +22,7 @@ from task_bench import Log, Seen, make_image
 
 from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.nodes.perception import PerceptionNode
-from jetson_dnn_rt.nodes.process import running
+from jetson_dnn_rt.nodes.process import distribution
 from jetson_dnn_rt.nodes.process.lifecycle import ERROR, FAILURE, SUCCESS, ManagedNode
 from jetson_dnn_rt.safety.faults import FAULTS
 
@@ -35,7 +35,7 @@ def ros(request, monkeypatch):
     """As the fixture of all tests, also with the executor of distributions without a faster."""
     if request.param == "SingleThreadedExecutor":
         monkeypatch.setattr(
-            running, "make_executor", lambda context: SingleThreadedExecutor(context=context)
+            distribution, "make_executor", lambda context: SingleThreadedExecutor(context=context)
         )
     ros = Ros()
     try:
