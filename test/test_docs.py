@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -36,7 +37,7 @@ def test_commands_are_understood(page):
     blocks = re.findall(r"```sh\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     for line in "".join(blocks).splitlines():
         if line.startswith("jetson-dnn-rt "):
-            build_parser().parse_args(line.split()[1:])
+            build_parser().parse_args(shlex.split(line, comments=True)[1:])
 
 
 def test_picture_is_small_enough():

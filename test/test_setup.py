@@ -166,7 +166,9 @@ def test_each_distribution_has_its_wheels_and_stamp(tmp_path, monkeypatch, ros):
     (command,) = commands
     assert "ros-rclpy[fastrtps]" in Path(command[-1]).read_text()
     stamps = {
-        setup_env.Environment(tmp_path, sys.executable, None, one).wanted_stamp()["environment"]
+        setup_env.Environment(tmp_path, sys.executable, None, ros=one).wanted_stamp()[
+            "environment"
+        ]
         for one in setup_ros.DISTRIBUTIONS
     }
     assert len(stamps) == len(setup_ros.DISTRIBUTIONS)

@@ -23,7 +23,6 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 import rclpy
-from cohort_tables import make_table, write_tables
 from rclpy.parameter import Parameter
 from rclpy.signals import SignalHandlerOptions
 from snapshot_nodes import STATES, TIMEOUT_S, Graph
@@ -33,7 +32,11 @@ from jetson_dnn_rt.nodes.coordinator.coordinator_node import CoordinatorNode
 from jetson_dnn_rt.nodes.perception import PerceptionNode
 from jetson_dnn_rt.nodes.tasks.task_node import DetectorNode, SegmenterNode
 
-FOLDER = Path(__file__).resolve().parent.parent / "config" / "security"
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "test" / "support"))
+from cohort_tables import make_table, write_tables  # noqa: E402
+
+FOLDER = ROOT / "config" / "security"
 
 Rule = tuple[str, str, str]
 """Element, attribute and name: ``("topic", "publish", "~/debug/*")``."""
@@ -57,13 +60,16 @@ ALWAYS: set[Rule] = {
 }
 """Allowed to every node, though not every distribution or configuration needs it."""
 
+WITH_FOXGLOVE: set[Rule] = {("topic", "publish", "annotations")}
+"""Of a detector whose `annotations` are on, which takes foxglove_msgs; not on PyPI."""
+
 WITHOUT_NAMESPACE = ("/clock", "/diagnostics", "/parameter_events", "/rosout", "/statistics")
 
 _QUICK = {"warmup_runs": 1, "deadline_ms": 500.0, "engine_cache": "none"}
 _PROCESS = {"realtime.gc_freeze": False, "realtime.mallopt": False}
 _CAMERA = {"source": "synthetic:64x64", "rate": 50.0}
 _DETECTOR = {"model": "null:0.1", **_QUICK}
-_SEGMENTER = {"model": "null:0.1,segmentation", **_QUICK}
+_SEGMENTER = {"model": "null:0.1,segmentation", "confidence_image": True, **_QUICK}
 _COMPRESSED = {"image_transport": "compressed"}
 
 Make = Callable[[Any, Path], Any]
@@ -145,7 +151,8 @@ def _run(make: Make) -> list[tuple[tuple[str, str], set[Rule]]]:
                 raise RuntimeError(f"{graph.node.get_name()} is not {state}: {graph.node.fault}")
             for node in graph.nodes:
                 key = (node.get_namespace(), node.get_name())
-                found.append((key, find_rules(observer, node)))
+                optional = WITH_FOXGLOVE if isinstance(node, DetectorNode) else set()
+                found.append((key, find_rules(observer, node) | optional))
     return found
 
 
@@ -176,7 +183,10 @@ def find_rules(observer: Any, node: Any) -> set[Rule]:
                 seen |= {(element, attribute, topic) for topic, _ in found}
         missing = created - {topic for _, _, topic in seen}
         if not missing:
-            return {(*rule, shorten(topic, name, namespace)) for *rule, topic in seen}
+            return {
+                (element, attribute, shorten(topic, name, namespace))
+                for element, attribute, topic in seen
+            }
         if time.monotonic() > limit_s:
             raise TimeoutError(f"{name}: not seen on the graph: {', '.join(sorted(missing))}")
         time.sleep(0.02)  # discovery has no event to wait for

@@ -171,7 +171,7 @@ def _declared(file: Path) -> list[tuple[str, str, str]]:
     share: Callable[[str], str] = lambda package: str(ROOT)  # noqa: E731
     places["get_package_share_directory"] = share
     modules = {name: _make_module(name, places) for name in LAUNCH_MODULES}
-    with mock.patch.dict(sys.modules, modules):
+    with _replaced(modules):
         spec = importlib.util.spec_from_file_location(f"launched_{file.stem}", file)
         assert spec is not None
         assert spec.loader is not None
@@ -179,6 +179,20 @@ def _declared(file: Path) -> list[tuple[str, str, str]]:
         spec.loader.exec_module(module)
         module.generate_launch_description()
     return found
+
+
+@contextlib.contextmanager
+def _replaced(modules: dict[str, Any]) -> Iterator[None]:
+    """Replace modules, and keep what is imported meanwhile: numpy is loaded only once."""
+    names = (*modules, "jetson_dnn_rt.nodes.process.launch_tools")  # it imports one of them
+    before = {name: sys.modules[name] for name in names if name in sys.modules}
+    sys.modules.update(modules)
+    try:
+        yield
+    finally:
+        for name in names:
+            sys.modules.pop(name, None)
+        sys.modules.update(before)
 
 
 def _make_module(name: str, places: dict[str, Any]) -> types.ModuleType:

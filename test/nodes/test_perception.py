@@ -54,7 +54,7 @@ def test_the_camera_is_published_while_somebody_listens(ros):
     assert node.autostart()
     raw = ros.listen(Image, "image_raw").wait_count(1)[0]
     assert (raw.height, raw.width, raw.encoding) == (64, 64, "bgr8")
-    assert raw.header.frame_id == "camera"
+    assert raw.header.frame_id == "camera_optical_frame"
     assert np.frombuffer(raw.data, np.uint8).std() > 1.0
     assert ros.listen(CompressedImage, "image_raw/compressed").wait_count(1)[0].data
     info = ros.listen(CameraInfo, "camera_info").wait_count(1)[0]
@@ -125,7 +125,7 @@ def test_namespaces_make_several_cameras_and_tasks(ros):
     front = ros.listen(Detection2DArray, "/detections")
     rear = ros.listen(Detection2DArray, "/rear/detections")
     assert node.autostart(), node.fault
-    assert front.wait_count(1)[0].header.frame_id == "camera"
+    assert front.wait_count(1)[0].header.frame_id == "camera_optical_frame"
     assert rear.wait_count(1)[0].header.frame_id == "rear"
     assert node.tasks["rear/detector"].get_fully_qualified_name() == "/rear/detector"
 

@@ -347,10 +347,14 @@ class ManagedNode(LifecycleNode):
         """Clean up on behalf of this process, whatever `lock_configuration` is."""
         return self._run(self._from_inside, super().trigger_cleanup)
 
-    def trigger_shutdown(self, timeout_s: float = -1) -> TransitionCallbackReturn:
-        """Shut down, from any state; does nothing the second time (rclpy would raise).
+    def trigger_shutdown(self) -> TransitionCallbackReturn:
+        """Shut down, from any state; does nothing the second time (rclpy would raise)."""
+        return self.shut_down()
 
-        `TimeoutError` when another transition of the process has not ended after `timeout_s`.
+    def shut_down(self, timeout_s: float = -1) -> TransitionCallbackReturn:
+        """As `trigger_shutdown`, with a limit on waiting for other transitions of the process.
+
+        `TimeoutError` when one has not ended after `timeout_s`; negative = no limit.
         """
         shut_down = super().trigger_shutdown
         return self._run(

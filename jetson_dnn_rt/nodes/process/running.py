@@ -351,7 +351,7 @@ class _Process:
 
         end_s = time.monotonic() + SHUTDOWN_LIMIT_S
         with contextlib.suppress(TimeoutError, SpinEndedError):
-            node.trigger_shutdown(SHUTDOWN_LIMIT_S)
+            node.shut_down(SHUTDOWN_LIMIT_S)
             # The DDS participant goes with the last node: others see that at once.
             spinner.call(node.destroy_node, end_s - time.monotonic())
             if spinner.stop(0.1):

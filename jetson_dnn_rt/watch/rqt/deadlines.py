@@ -334,6 +334,8 @@ class _TaskRow:
         if above := int((every > top).sum()):
             title += f" &nbsp; {above} above"
         self.plot.setTitle(title, size="9pt", color=self._text)
+        # A title asks for its width, and would push the newest frames out of a narrow window.
+        self.plot.titleLabel.setMinimumWidth(0)
         if following:
             self.plot.setYRange(1.2 * BAND[0] * top, top, padding=0)
 
