@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,13 @@ OVERRIDES: dict[str, dict[str, object]] = {
     "detector": {"model": "null:1", "warmup_runs": 2},
     "segmenter": {"model": "null:1,segmentation", "warmup_runs": 2},
 }
+
+
+@pytest.fixture(autouse=True)
+def collected_nodes():
+    """Let no node of a run outlive its test: rclpy frees a participant when Python collects."""
+    yield
+    gc.collect()
 
 
 def run(overrides=None, **options):

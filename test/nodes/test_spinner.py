@@ -134,7 +134,7 @@ def test_a_call_does_not_wait_for_a_thread_that_has_ended(spinner):
             assert go.wait(TIMEOUT_S)
             raise error
 
-        def wake(self):
+        def create_task(self, callback):
             self.woken.set()
 
     executor = spinner.executor = Failing()

@@ -171,7 +171,7 @@ def test_the_nodes_of_a_process_change_their_states_one_after_the_other(ros):
     graph.send("detector")
     assert state_of(ros, "detector") == "active"
     with pytest.raises(TimeoutError, match="another transition has not ended"):
-        graph.node.trigger_shutdown(timeout_s=0)
+        graph.node.shut_down(timeout_s=0)
     held.release()
     assert first.wait()
     assert second.wait()

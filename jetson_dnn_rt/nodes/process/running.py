@@ -191,7 +191,7 @@ class Spinner:
             if not self._running or self.ended.is_set():
                 raise SpinEndedError("the ROS thread has ended")
             self._calls.append(run)
-        self.executor.wake()
+        self._wake()
         if not done.wait(timeout_s):
             raise TimeoutError(f"the ROS thread was busy for {timeout_s} s")
         if outcome[1] is not None:
@@ -202,11 +202,15 @@ class Spinner:
         """Stop spinning; False when a callback still runs after `timeout_s`."""
         with self._lock:
             self._running = False
-        self.executor.wake()
+        self._wake()
         if self._thread is None:
             return True
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
+
+    def _wake(self) -> None:
+        """End a `spin_once` that waits; `Executor.wake` does not, it only ends its wait set."""
+        self.executor.create_task(_do_nothing)
 
     def _run(self) -> None:
         from rclpy.exceptions import InvalidHandle
@@ -247,6 +251,10 @@ class Spinner:
             for run in calls:  # somebody waits for them
                 run()
             self._on_end(self.error)
+
+
+def _do_nothing() -> None:
+    pass
 
 
 @contextlib.contextmanager
