@@ -136,6 +136,8 @@ def test_what_it_does_is_published(ros, tmp_path):
     inboxes = {name: ros.listen(Float64, f"coordinator/debug/{name}") for name in names}
     diagnostics = ros.listen(DiagnosticArray, "/diagnostics")
     drive = Drive(ros, tmp_path, policy=ADAPTIVE)
+    topics = drive.coordinator._topics
+    ros.wait(lambda: topics.wanted.issuperset(names), "the topics")
     assert drive.send() == FAST
     inboxes["cohort_size"].wait(lambda messages: any(m.data == 1.0 for m in messages))
     # By its place in the table, which has the most accurate one first.

@@ -23,6 +23,7 @@ from vision_msgs.msg import LabelInfo
 
 from jetson_dnn_rt.coordinator.tables.files import TableFile, save_tables
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
+from jetson_dnn_rt.nodes.reports import timing_reports
 from jetson_dnn_rt.nodes.tasks.task_node import DetectorNode
 from jetson_dnn_rt.platforms.clocks import ClockSpace
 
@@ -322,7 +323,7 @@ def test_every_frame_that_ends_has_a_timing_message(ros):
     assert {key.partition(".")[0] for m in (met, failed) for key in values_of(m)} <= documented
 
 
-def test_topics_of_numbers_are_made_when_somebody_subscribes(ros):
+def test_topics_of_numbers_are_there_while_somebody_subscribes(ros, monkeypatch):
     bench = Bench(ros, debug_topics=["lateness_ms"])
     bench.start()
     node = bench.node
@@ -335,6 +336,14 @@ def test_topics_of_numbers_are_made_when_somebody_subscribes(ros):
     inbox = ros.listen(Float64, "detector/debug/lag_ms")
     ros.wait(lambda: "lag_ms" in node._reports.topics.wanted, "lag_ms")
     assert find_own() == {f"/detector/debug/{name}" for name in ("lateness_ms", "lag_ms")}
+    bench.send(make_image(ros), 1)
+    inbox.wait_count(1)
+    # Without a subscriber it goes again; the one of the parameter stays.
+    monkeypatch.setattr(timing_reports, "IDLE_LOOKS", 1)
+    ros.call(lambda: ros.probe.destroy_subscription(inbox.subscription))
+    ros.wait(lambda: find_own() == {"/detector/debug/lateness_ms"}, "the end of lag_ms")
+    inbox = ros.listen(Float64, "detector/debug/lag_ms")
+    ros.wait(lambda: "lag_ms" in node._reports.topics.wanted, "lag_ms")
     bench.send(make_image(ros), 1)
     inbox.wait_count(1)
     assert node.trigger_deactivate() == node.trigger_cleanup()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 
 import pytest
@@ -14,16 +15,24 @@ from lifecycle_msgs.srv import ChangeState, GetState
 from rcl_interfaces.msg import Parameter, ParameterValue
 from rcl_interfaces.srv import GetParameters, SetParameters
 from rclpy.executors import SingleThreadedExecutor
+from rclpy.qos import ReliabilityPolicy
 from ros_graph import TIMEOUT_S, Ros
 from sensor_msgs.msg import Image
 from std_msgs.msg import Float64
 from std_srvs.srv import SetBool
 from task_bench import Log, Seen, make_image
 
-from jetson_dnn_rt.errors import ModelError
+from jetson_dnn_rt.errors import ModelError, StillRunningError
 from jetson_dnn_rt.nodes.perception import PerceptionNode
-from jetson_dnn_rt.nodes.process import distribution
-from jetson_dnn_rt.nodes.process.lifecycle import ERROR, FAILURE, SUCCESS, ManagedNode
+from jetson_dnn_rt.nodes.process import distribution, late_answer
+from jetson_dnn_rt.nodes.process.lifecycle import (
+    ERROR,
+    FAILURE,
+    SUCCESS,
+    ManagedNode,
+    overrides_to_parameters,
+)
+from jetson_dnn_rt.nodes.tasks.task_node import DetectorNode
 from jetson_dnn_rt.safety.faults import FAULTS
 
 CONFIGURE, CLEANUP = Transition.TRANSITION_CONFIGURE, Transition.TRANSITION_CLEANUP
@@ -314,3 +323,107 @@ def test_a_transition_does_not_run_on_the_ros_thread(ros):
     ros.call(lambda: os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0)))
     assert change_state(ros, "publishing", CONFIGURE)
     assert node.threads["configure"] == ("transition of publishing", os.SCHED_OTHER)
+
+
+def test_a_transition_that_the_state_does_not_allow_is_refused_and_no_fault(ros):
+    """Jazzy's rclpy raises, which would be an error in the log with a traceback."""
+    node = ros.make(Publishing)
+    log = Log(node)
+    assert not change_state(ros, "publishing", ACTIVATE)
+    assert log.count(f"no transition {ACTIVATE} leads out of unconfigured") == 1
+    assert not FAULTS.snapshot()
+    assert change_state(ros, "publishing", CONFIGURE)
+
+
+def test_a_request_is_answered_where_no_thread_can_be_started(ros, monkeypatch):
+    """A limit on processes: the node must take the next request."""
+    node = ros.make(Publishing)
+
+    def refuse(*arguments):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(late_answer, "start_thread", refuse)
+        assert not change_state(ros, "publishing", CONFIGURE)
+    assert node.state_name == "unconfigured"
+    assert change_state(ros, "publishing", CONFIGURE)
+    FAULTS.clear()
+
+
+def test_a_request_is_answered_where_priorities_cannot_be_changed(ros, monkeypatch):
+    """A filter of system calls, as of a container."""
+
+    def refuse(*arguments):
+        raise PermissionError(1, "Operation not permitted")
+
+    ros.make(Publishing)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "sched_setscheduler", refuse)
+        assert change_state(ros, "publishing", CONFIGURE)
+
+
+def test_a_task_that_is_shut_down_leaves_the_process_and_others_go_on(ros):
+    graph = Graph(ros)
+    graph.send("detector", "segmenter")
+    session = graph.node.bridge.session
+    assert change_state(ros, "segmenter", Transition.TRANSITION_ACTIVE_SHUTDOWN)
+    assert not session.is_active("segmenter")
+    assert list(session.tasks) == ["detector"]
+    assert list(session.describe_tasks()) == ["detector"]
+    answer = ros.request(SetBool, "segmenter/enable", SetBool.Request(data=True))
+    assert (answer.success, "finalized" in answer.message) == (False, True)
+    graph.send("detector")
+    assert not FAULTS.snapshot()
+
+
+def test_a_task_whose_stage_does_not_return_is_deactivated_all_the_same(ros, monkeypatch):
+    """Its frames have stopped, so `active` would be wrong."""
+    graph = Graph(ros)
+    session, log = graph.node.bridge.session, Log(graph.segmenter)
+    remove = session.executor.remove_task
+
+    def give_up(name):
+        remove(name)
+        raise StillRunningError(f"a stage of {name} has not returned")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(session.executor, "remove_task", give_up)
+        assert change_state(ros, "segmenter", DEACTIVATE)
+    assert graph.segmenter.state_name == "inactive"
+    assert log.count("deactivated, but a stage of segmenter has not returned") == 1
+    graph.send("detector")
+
+
+@pytest.mark.parametrize("name", ["detector", "perception"])
+def test_quality_of_service_can_be_changed_between_two_configurations(ros, name):
+    """rclpy keeps the first profile of a topic that has parameters for overrides."""
+    graph = Graph(ros)
+
+    def reliability():
+        (info,) = ros.probe.get_publishers_info_by_topic("/detections")
+        return info.qos_profile.reliability
+
+    assert reliability() is ReliabilityPolicy.RELIABLE
+    assert change_state(ros, name, DEACTIVATE)
+    assert change_state(ros, name, CLEANUP)
+    assert ros.set(graph.detector, output_qos="SENSOR_DATA").successful
+    assert change_state(ros, name, CONFIGURE)
+    ros.wait(lambda: ros.probe.count_publishers("/detections") == 1, "the publisher")
+    assert reliability() is ReliabilityPolicy.BEST_EFFORT
+
+
+@pytest.mark.parametrize(
+    ("policy", "value", "text"),
+    [
+        ("reliability", "besteffort", "qos_overrides./detections.publisher: .*besteffort"),
+        ("durability", "volatile", "qos_overrides./detections.publisher.durability is not one of"),
+        ("depth", "many", "qos_overrides./detections.publisher: "),
+    ],
+)
+def test_an_override_that_cannot_be_used_is_a_refusal_that_names_it(ros, policy, value, text):
+    values = {"model": "null:1", f"qos_overrides./detections.publisher.{policy}": value}
+    overrides = overrides_to_parameters(values)
+    node = ros.make(DetectorNode, parameter_overrides=overrides)
+    assert node.trigger_configure() == FAILURE
+    assert re.search(text, node.fault)
+    assert node.state_name == "unconfigured"

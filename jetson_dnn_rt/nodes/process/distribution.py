@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
-from lifecycle_msgs.srv import GetState
+from lifecycle_msgs.srv import GetAvailableTransitions, GetState
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.parameter import Parameter
 
@@ -42,6 +42,7 @@ __all__ = [
     "UnsupportedEventTypeError",
     "can_poll",
     "find_state",
+    "find_transitions",
     "given_parameters",
     "make_executor",
     "take_event",
@@ -70,9 +71,25 @@ def find_state(node: Node) -> Callable[[], str]:
 
     rclpy keeps the state itself in a private attribute.
     """
-    (service,) = (one for one in node.services if one.srv_type is GetState)
-    answer = service.callback
+    answer = _callback_of(node, "get_state")
     return lambda: str(answer(GetState.Request(), GetState.Response()).current_state.label)
+
+
+def find_transitions(node: Node) -> Callable[[], set[int]]:
+    """Find how to read the transitions that the state of a node allows, in the same way.
+
+    Jazzy raises when another one is requested, where Kilted refuses.
+    """
+    kind = GetAvailableTransitions
+    answer = _callback_of(node, "get_available_transitions")
+    return lambda: {
+        one.transition.id for one in answer(kind.Request(), kind.Response()).available_transitions
+    }
+
+
+def _callback_of(node: Node, name: str) -> Callable[..., Any]:
+    (service,) = (one for one in node.services if one.srv_name.endswith(name))
+    return service.callback
 
 
 def can_poll(handler: Any) -> bool:

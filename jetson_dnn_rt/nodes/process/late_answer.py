@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from typing import Any
@@ -40,13 +41,22 @@ def answer_late(
         request = accepted.pop()
 
         def answer() -> None:
-            # Not the class of the thread which started this one: it may deliver frames.
-            os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
-            late = callback(request, response)
-            on_end()
-            # The node may be gone by now.
-            guard(send, f"{name}: answer")(late, header)
+            late = response
+            try:
+                # Not the class of the thread which started this one: it may deliver frames.
+                with contextlib.suppress(OSError):
+                    os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+                late = callback(request, response)
+            finally:
+                on_end()
+                # The node may be gone by now.
+                guard(send, f"{name}: answer")(late, header)
 
-        start_thread(answer, name)
+        try:
+            start_thread(answer, name)
+        except BaseException:  # no more threads in this system
+            on_end()
+            send(response, header)
+            raise
 
     service.callback, service.send_response = take, begin

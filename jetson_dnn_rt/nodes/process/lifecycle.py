@@ -12,22 +12,24 @@ from typing import TYPE_CHECKING, Any
 from lifecycle_msgs.srv import ChangeState
 from rcl_interfaces.msg import SetParametersResult
 from rclpy.clock import Clock, ClockType
+from rclpy.exceptions import ParameterException
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 
 from jetson_dnn_rt.config.declaration import Values
 from jetson_dnn_rt.config.process import CommonConfig
-from jetson_dnn_rt.errors import JetsonDnnRtError
+from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError
 from jetson_dnn_rt.nodes.process.distribution import (
     PublisherEventCallbacks,
     SubscriptionEventCallbacks,
     UnsupportedEventTypeError,
     find_state,
+    find_transitions,
     given_parameters,
 )
 from jetson_dnn_rt.nodes.process.guard import guard, guard_client, guard_service
 from jetson_dnn_rt.nodes.process.late_answer import answer_late
 from jetson_dnn_rt.nodes.process.parameters import ParameterSet, gate_of
-from jetson_dnn_rt.nodes.process.qos import EventPoller, make_events
+from jetson_dnn_rt.nodes.process.qos import EventPoller, make_events, narrow_overrides
 from jetson_dnn_rt.safety.faults import FAULTS, describe_error, safe_text
 
 if TYPE_CHECKING:
@@ -92,13 +94,14 @@ class ManagedNode(LifecycleNode):
         self._live: set[Any] = set()
         """Timers and subscriptions that are not destroyed."""
         super().__init__(name, **options)
-        self._find_state = find_state(self)
+        self._find_state, self._find_transitions = find_state(self), find_transitions(self)
         # Services of the life cycle, which rclpy makes without `create_service`.
         for service in self.services:
             if hasattr(service.callback, "__wrapped__"):
                 continue
             if service.srv_type is ChangeState:
-                service.callback = functools.partial(self._run, service.callback)
+                change = functools.partial(self._change_state, service.callback)
+                service.callback = functools.partial(self._run, change)
             service.callback = self._guard_service(
                 service.callback, service.srv_type, service.srv_name
             )
@@ -150,8 +153,9 @@ class ManagedNode(LifecycleNode):
         )
         options.setdefault("event_callbacks", events)
         create = super().create_publisher
+        kind = "publisher"
         return self._create_polled(
-            PublisherEventCallbacks, create, msg_type, topic, copy(qos_profile), **options
+            PublisherEventCallbacks, kind, create, msg_type, topic, copy(qos_profile), **options
         )
 
     @on_ros_thread
@@ -176,25 +180,41 @@ class ManagedNode(LifecycleNode):
         none = SubscriptionEventCallbacks(use_default_callbacks=False)
         options.setdefault("event_callbacks", none)
         create = super().create_subscription
-        own = copy(qos_profile)
+        kind, own = "subscription", copy(qos_profile)
         subscription = self._create_polled(
-            SubscriptionEventCallbacks, create, msg_type, topic, call_live, own, **options
+            SubscriptionEventCallbacks, kind, create, msg_type, topic, call_live, own, **options
         )
         self._live.add(subscription)
         return subscription
 
     def _create_polled(
-        self, events: type[Any], create: Callable[..., Any], *args: Any, **options: Any
+        self,
+        events: type[Any],
+        kind: str,
+        create: Callable[..., Any],
+        msg_type: Any,
+        topic: str,
+        *args: Any,
+        **options: Any,
     ) -> Any:
         """Create a publisher or subscription, without events where the middleware lacks them.
 
         On the ROS thread, as an executor must not see the events before `EventPoller` has them.
         """
+        overridden = options.get("qos_overriding_options")
+        if overridden is not None:
+            overridden = narrow_overrides(self, kind, topic, overridden)
+            options["qos_overriding_options"] = overridden
         try:
-            entity = create(*args, **options)
+            entity = create(msg_type, topic, *args, **options)
         except UnsupportedEventTypeError:
             options["event_callbacks"] = events(use_default_callbacks=False)
-            entity = create(*args, **options)
+            entity = create(msg_type, topic, *args, **options)
+        except (RuntimeError, ParameterException) as error:
+            if overridden is None or not overridden.policy_kinds:
+                raise
+            name = f"qos_overrides.{self.resolve_topic_name(topic)}.{kind}"
+            raise ConfigurationError(f"{name}: {error}") from error
         return self._events.watch(entity)
 
     @on_ros_thread
@@ -325,11 +345,12 @@ class ManagedNode(LifecycleNode):
 
     def autostart(self) -> bool:
         """Configure and activate, from any state; False when one of them failed."""
-        if self.state_name == "unconfigured" and self.trigger_configure() != SUCCESS:
-            return False
-        return self.state_name == "active" or (
-            self.state_name == "inactive" and self.trigger_activate() == SUCCESS
-        )
+        with self.turn:  # no other transition comes between a look at the state and its change
+            if self.state_name == "unconfigured" and self.trigger_configure() != SUCCESS:
+                return False
+            return self.state_name == "active" or (
+                self.state_name == "inactive" and self.trigger_activate() == SUCCESS
+            )
 
     def trigger_configure(self) -> TransitionCallbackReturn:
         """Configure on behalf of this process, whatever `lock_configuration` is."""
@@ -402,6 +423,18 @@ class ManagedNode(LifecycleNode):
             return False
         self._requested = True
         return True
+
+    def _change_state(self, change: Callable[..., Any], request: Any, response: Any) -> Any:
+        """Pass on a request that the present state allows; rclpy knows labels only."""
+        asked = request.transition
+        if asked.label or asked.id in self._find_transitions():
+            return change(request, response)
+        self.get_logger().error(
+            f"change_state is refused: no transition {asked.id} leads out of {self.state_name}; "
+            "fix: ask get_available_transitions"
+        )
+        response.success = False
+        return response
 
     def _end_request(self) -> None:
         self._requested = False

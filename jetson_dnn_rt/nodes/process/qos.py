@@ -14,7 +14,8 @@ from rclpy.qos import (
 )
 from rclpy.qos_overriding_options import QoSOverridingOptions
 
-from jetson_dnn_rt.nodes.process.distribution import can_poll, take_event
+from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.nodes.process.distribution import can_poll, given_parameters, take_event
 from jetson_dnn_rt.safety.faults import FAULTS
 
 if TYPE_CHECKING:
@@ -36,6 +37,23 @@ _POLICIES = {
 
 OVERRIDABLE = QoSOverridingOptions.with_default_policies
 """Makes options that let ``qos_overrides.<topic>`` change history, depth and reliability."""
+
+
+def narrow_overrides(
+    node: Node, kind: str, topic: str, options: QoSOverridingOptions
+) -> QoSOverridingOptions:
+    """Of policies that may be overridden, take those that the configuration does override.
+
+    `kind` is ``publisher`` or ``subscription``. rclpy declares each policy of `options` as a
+    read-only parameter with the value of the first profile, which every later profile of the topic
+    would get in place of its own: of another `output_qos`, say. ConfigurationError for others.
+    """
+    prefix = f"qos_overrides.{node.resolve_topic_name(topic)}.{kind}."
+    given = {name[len(prefix) :] for name in given_parameters(node) if name.startswith(prefix)}
+    policies = {policy.name.lower(): policy for policy in options.policy_kinds}
+    if unknown := sorted(given - policies.keys()):
+        raise ConfigurationError(f"{prefix}{unknown[0]} is not one of {', '.join(policies)}")
+    return QoSOverridingOptions([policies[name] for name in sorted(given)])
 
 
 def make_qos(name: str, depth: int, deadline_ms: float = 0.0) -> QoSProfile:

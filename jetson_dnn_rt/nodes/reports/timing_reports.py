@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import threading
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -68,6 +68,9 @@ LONGEST_WINDOW = 100_000
 LOOK_PERIOD_S = 0.5
 """Between two looks for subscribers."""
 
+IDLE_LOOKS = 60
+"""So many looks without a subscriber, half a minute, and a topic is destroyed again."""
+
 DEPTH = 10
 
 _STATISTICS = (
@@ -83,18 +86,19 @@ class DebugTopics:
     """``~/debug/<name>`` of a node, one Float64 each, published only while it has subscribers.
 
     Publishers of `always` are there from the start, as tools list only those; the others are made
-    when somebody subscribes, within half a second. `node` owns publishers and timer; a name is
-    published by one thread.
+    within half a second after somebody subscribed, and destroyed half a minute after the last one
+    left. `node` owns publishers and timer; a name is published by one thread.
     """
 
     def __init__(self, node: Node, names: Iterable[str], always: Iterable[str] = ()) -> None:
         self._node = node
         self._missing: dict[str, str] = {}  # full topics, by name
         self._made: dict[str, tuple[Publisher, Float64]] = {}
+        self._always, self._idle = frozenset(always), Counter[str]()
         self.wanted: frozenset[str] = frozenset()
         """Topics that had subscribers at the last look."""
         self.add(names)
-        for name in always:
+        for name in self._always:
             self._make(name)
         node.create_timer(LOOK_PERIOD_S, self._look)
 
@@ -126,6 +130,14 @@ class DebugTopics:
             for name, (publisher, _) in self._made.items()
             if publisher.get_subscription_count()
         )
+        for name in self._made.keys() - self._always:
+            self._idle[name] = 0 if name in self.wanted else self._idle[name] + 1
+            # The publishing thread has long seen that nobody wants it.
+            if self._idle[name] > IDLE_LOOKS:
+                publisher, _ = self._made.pop(name)
+                self._missing[name] = publisher.topic_name
+                self._node.destroy_publisher(publisher)
+                del self._idle[name]
 
 
 class TimingReports:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -207,7 +208,11 @@ class TaskNode(ManagedNode):
     def deactivate(self) -> None:
         """Stop the frames, end the jobs, remove the task."""
         self.bridge.leave(self.task)
-        self.session.deactivate(self.task)
+        try:
+            self.session.deactivate(self.task)
+        except StillRunningError as error:
+            # No frame comes any more, so this is not to be undone; `activate` refuses meanwhile.
+            self.get_logger().warning(f"deactivated, but {error}")
 
     def cleanup(self) -> None:
         """Release the model, and stop what still runs."""
@@ -218,10 +223,14 @@ class TaskNode(ManagedNode):
 
     def end(self) -> None:
         """Stop at once."""
-        self.bridge.disconnect(self.task)
+        self.bridge.leave(self.task)
         self.session.stop_build(self.task)
         if self._process is not None:
             self.bridge.stop(timeout_s=0.2, quickly=True)
+        elif self.session.running:  # the other tasks of the process go on
+            with contextlib.suppress(StillRunningError):
+                self.session.deactivate(self.task)
+            self.session.unload(self.task)
         self._stop_publishing()
 
     def _stop_publishing(self) -> None:
@@ -284,6 +293,9 @@ class TaskNode(ManagedNode):
     def _on_enable(self, request: Any, response: Any) -> Any:
         if self.in_transition:
             response.message = "the node changes its state: ask again when it has done so"
+            return response
+        if self.state_name == "finalized":
+            response.message = "the node is finalized; fix: restart the process"
             return response
         self._enabled = request.data
         response.success = True
