@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Set-up of the package for colcon (ament_python) and for pip, from one tree."""
 
 import sys

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Accuracy of the built-in models on held-out procedural road scenes.
 
 Runs builtin:detector and builtin:segmenter (torch, fp32) through the package's own preprocessing

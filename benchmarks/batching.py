@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """One model on several cameras: batches against the same frames one by one.
 
 sizes  for each size of batch its time and that of its frames one by one on the workers, in turn,

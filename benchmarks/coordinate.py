@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Coordination on this machine: two networks, and a background load that comes and goes.
 
 A detector and a segmenter look at every frame under the real executor, one worker, each with one

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Check a real motorway drive: YOLOX-nano and the built-in segmenter, 40 ms for each at 25 fps.
 
 For every back end and precision of this machine, `jetson-dnn-rt run` plays the video twice: at its

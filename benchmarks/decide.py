@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Cost of a decision, over all clock configurations of two boards.
 
 A cohort of 8 (two of each of NeuOS's four networks, 8 stages, all variants) with the profile

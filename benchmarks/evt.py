@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Bounds of the worst case against laws whose quantiles are known.
 
 Campaigns are drawn from known laws and judged like measured ones. For laws drawn

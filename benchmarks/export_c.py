@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """C sources of a network against the same kernels under TVM's own runtime, in turn, on one core.
 
 Both get the schedules of the library (`jetson-dnn-rt build`); without them kernels are untuned,

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """A recorded run against its replay in the simulator.
 
 The built-in detector and segmenter run stage by stage under the real executor, on frames at a

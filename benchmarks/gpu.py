@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The networks of `backends` on a CUDA GPU: plain torch, graphs, and TensorRT.
 
 All runs of a model take turns, round by round. A time begins with the input in page-locked host

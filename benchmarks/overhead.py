@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Measure the overhead of the package on a frame: everything but execution and waiting.
 
 Two tasks of the null back end (5 ms each, sleeping), a camera that reads files, 640x480 at 30 Hz;

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Table and figures of the WCET project on Jetson Nano, with enough runs to judge the tail.
 
 "WCET analysis of Deep Neural Networks on NVIDIA Jetson Nano" profiles YOLOv5, ResNet, GoogLeNet

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Table of paper 003: TVM by default, with AMP, tuned, and both, beside other back ends.
 
 The paper optimises ResNet50, MobileNetV2 and EfficientNetV2-S with TVM for a Jetson Xavier: mixed

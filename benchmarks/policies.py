@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """All policies on simulated boards: deadlines met, accuracy, and energy.
 
 TX2 and Xavier, the four networks of the NeuOS paper with its deadlines, in cohorts of 1 (each

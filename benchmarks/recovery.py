@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Loss of accuracy by decomposition of the built-in models, and its recovery.
 
 Each network at half of its multiply-accumulates, three times: by its weights alone (plain), fitted

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """1, 2, 4, 8, 16 tasks in one process: the cost of scheduling, and whether it collapses.
 
 cost   null back end with scripted times, sleeping as while a GPU works, and spinning as a network

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Cost of switching variants between two stages of a frame.
 
 A model in two variants runs under the real executor, stage by stage. Every frame follows a plan

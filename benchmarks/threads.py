@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Every split of the cores, tried and played in turn: whether `threads: auto` chooses the best.
 
 The tasks' networks are loaded for every split (workers x threads) at once. For each load the trial

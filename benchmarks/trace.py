@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Cost of a trace per job: the same jobs with and without one, in turn.
 
 Two tasks of the null back end (three stages each, 0.3 ms in all, sleeping) on one worker of the

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Tucker-2 under a budget, on the networks and with the reductions of a published comparison.
 
 VGG16, ResNet-152, Inception v3 and RegNetY-32GF (torchvision, random weights) are decomposed so

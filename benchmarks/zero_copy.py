@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """From an image message to the network's first layer: bytes copied, time, and share of a frame.
 
 The package's way (a view of the message, one fused pass into the input buffer) against

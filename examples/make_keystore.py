@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Make a keystore for SROS2 from a policy with nothing but the ``openssl`` program.
 
     python examples/make_keystore.py config/security/composed.policy.xml ~/keystore

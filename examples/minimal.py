@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Detections in every frame of a source, each with a deadline; no ROS.
 
 Usage: python examples/minimal.py video:drive.mp4

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Real-time perception on NVIDIA Jetson: DNNs on camera frames with a deadline for every frame."""
 
 import os

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Injected time: the steady clock of the machine, and a virtual one for tests and simulation.
 
 All waiting goes through the clock, so that nothing really sleeps on the virtual one (after trio's

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Errors of the package. A missed deadline is a record, never an exception."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """One camera frame, and a pool that lends its buffers without allocating per frame."""
 
 from __future__ import annotations

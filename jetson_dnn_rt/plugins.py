@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Finds the installed plug-ins: parts of the package that the robot does without.
 
 The robot's modules never import `jetson_dnn_rt.lab`, `jetson_dnn_rt.tvm` or `jetson_dnn_rt.watch`.

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The words of the scheduling engine: task, stage, job, outcome, record.
 
 All times are integers in nanoseconds on one steady clock (`jetson_dnn_rt.clock`).

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Cameras and tasks, composed into one process (the default) or one process each.
 
 Which there are is in the parameter file; arguments override it where they are given.

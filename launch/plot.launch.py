@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Plots of nodes that run already, in rqt: the plugin Deadlines, or single topics in rqt_plot."""
 
 from launch.actions import DeclareLaunchArgument, OpaqueFunction

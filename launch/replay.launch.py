@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Runs the nodes on a recorded bag, under its clock; it is played once every task takes frames.
 
 All arguments of perception.launch.py apply here too. To lose no frame, and for statistics, use

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """What every test shares: a ROS domain of the run's own, and the shared data."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """colcon builds the package where `ros2 run` and the shell find its programs, and tests it."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The shipped Fast DDS profile carries camera images between two processes without loss."""
 
 from __future__ import annotations

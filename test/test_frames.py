@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 import numpy as np
 
 from jetson_dnn_rt.frames import Frame, FramePool

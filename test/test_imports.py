@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The robot imports and runs without the optional libraries, the lab and the plug-ins."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """What the package declares against what the code does: dependencies, executables, data files."""
 
 from __future__ import annotations

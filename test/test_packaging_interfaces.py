@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The interface packages are the public ones: the ROS 2 type hashes are equal."""
 
 from __future__ import annotations

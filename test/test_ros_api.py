@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Our uses of rclpy, launch and vision_msgs fit distributions that are not on this machine.
 
 The tables in test/ros_api/ are recorded from their public sources (tools/record_ros_api.py).

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The set-up scripts: what they refuse, what they rewrite, when they do nothing."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """What users see, against the files in test/snapshots: see tools/snapshots.py."""
 
 from __future__ import annotations

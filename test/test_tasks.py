@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 import pytest
 
 from jetson_dnn_rt.tasks import Admission, JobRecord, Outcome, StageRecord, TaskParameters

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Run all checks of the checkout; exit code 0 if all pass, otherwise 1.
 
 All run even if one fails. At the end come the closing lines of the runs of pytest, that of

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Write docs/figures.md from benchmarks/results/*.json; --check only compares."""
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
 #!/usr/bin/env python3
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Make a bag from a video, which is repeated if it has too few frames.
 
     python tools/make_bag.py drive.mp4 drive_bag --frames 10000 --compressed

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Record what ROS distributions that are not here have of the names that we use.
 
 For every name of rclpy, launch and launch_ros that the package and its launch files use, a table

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Record what rosdep installs for every dependency in package.xml, per distribution.
 
 Usage: python tools/record_rosdep.py PATH, where PATH is a checkout of github.com/ros/rosdistro.

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Uses of the ROS API in this checkout, and the API as the sources of a distribution have it.
 
 Both are read with `ast`; nothing is imported. A name is written ``module:name``, as it is imported

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Generate the SROS2 policies in ``config/security`` from the endpoints of running nodes.
 
     python tools/security_policies.py           # a difference is printed, exit code 1

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Import every package that the environment should have, and print the versions."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Make the environment that `make demo` and `make test` run in (standard library only).
 
 With ROS 2 sourced (rclpy importable by this Python) the environment sees the system's packages

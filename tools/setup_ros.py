@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """ROS 2 in a virtual environment: wheels from PyPI and the interface packages they lack.
 
 The wheels remember the prefix they were built in (`/opt/python/cp311-cp311`); those paths are

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Snapshots of the help of commands and benchmarks, executables and launch arguments.
 
 This module depends on the package only through the imports below.

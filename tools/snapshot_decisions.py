@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Snapshots of the decisions of the engine, the executor and the simulator in seeded runs.
 
 Integers and names only. This module depends on the package only through the imports below.

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Snapshots of the parameters, topics and services of real nodes.
 
 This module depends on the package only through the imports below.

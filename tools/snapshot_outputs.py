@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Snapshots of the keys of the commands' JSON, and the columns of traces and exports.
 
 This module depends on the package only through the imports below.

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Snapshots of what users see of the package, as text files: compared after each change.
 
     python tools/snapshots.py --write [NAME...]   write test/snapshots/NAME.txt

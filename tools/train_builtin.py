@@ -1,4 +1,7 @@
 #!/usr/bin/env python3
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Train the built-in detector and segmenter on procedural road scenes.
 
 Renders a cache of scenes, then trains both networks side by side, each on half of the

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The same networks on every back end, whole and cut into stages, and on OpenCV's DNN module.
 
 All runs of a model take turns, round by round, in one process with as many threads each. Times are

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """OpenCV's DNN module, on which many robots run their networks: for comparison, not a back end."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Run one of the benchmarks; without a name, list them.
 
 A benchmark is a module of `benchmarks`, or the module ``bench`` of a folder there, with

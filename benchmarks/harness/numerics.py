@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Numbers that networks compute: weights as if they were trained, and errors of outputs.
 
 With torchvision's random weights activations vanish within a few layers: all outputs are the

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Options of a benchmark, with type, range and default; the help shows the default."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Processes of a benchmark: children that announce when they are ready, commands, busy cores."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """One FIFO queue of steps and worker threads: the baseline for schedulers."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Reports of benchmarks: lines and tables, as text for a terminal or as Markdown."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Frames and tasks of a benchmark: sessions, and executors where a session does not fit."""
 
 from __future__ import annotations

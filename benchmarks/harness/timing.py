@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Times of several candidates measured in turn, so that other load affects all alike."""
 
 from __future__ import annotations

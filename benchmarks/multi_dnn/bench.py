@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Many DNNs at once, against a process for each: the comparison of a paper, as one command.
 
 "Multi-DNN Acceleration Techniques for Embedded Systems with Tucker Decomposition and

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Modes of running networks side by side: in processes, in the paper's queue, in our executor.
 
 Every mode keeps one frame of each network in flight; a time goes from the input on the host to the

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Networks of `multi-dnn`: built without a download, decomposed, cut into jobs.
 
 Needs torch and numpy, torchvision for its architectures, and nothing else. The weights of

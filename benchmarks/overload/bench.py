@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Compare with the usual rclpy node when there is more work than the machine can do.
 
 Two models on one camera. Their execution times alone on the machine, C1 and C2, are measured

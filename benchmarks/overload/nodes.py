@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The processes of `overload` and `overhead`: a camera, a listener, and the two consumers.
 
 ``naive`` is the usual rclpy node, whose subscription callback infers and publishes, written

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Bags made of a video, written with rosbags as a camera driver and recorder would."""
 
 from __future__ import annotations

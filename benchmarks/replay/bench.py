@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """A long bag through `jetson-dnn-rt evaluate`: no frame lost, and the simulation predicts the run.
 
 1. The detector on every frame of the bag, twice (sequential). Bars: every frame kept, both

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The interface of back ends: a part of a network, ready to run, maps arrays to arrays.
 
 *Boundary tensors* pass between two parts. They have one form, so that any variant of a stage can

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Memory in use, on the host and on a CUDA device."""
 
 from __future__ import annotations

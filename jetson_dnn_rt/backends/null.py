@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The null back end: takes as long as a script says and returns zeros."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Registry of back ends: look them up by name and make runners.
 
 A new back end is one module with ``inspect(name) -> BackendInfo`` and ``create(part, name,

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """PyTorch on the CPU, and on a CUDA device, captured as a CUDA graph."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """A frame's pixels in OpenCV's order of colours, to be drawn on."""
 
 from __future__ import annotations

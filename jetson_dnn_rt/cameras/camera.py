@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """A thread that reads one source at its rate and delivers every frame, without copying it."""
 
 from __future__ import annotations

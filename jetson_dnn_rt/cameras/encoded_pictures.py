@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Decoding of untrusted JPEG and PNG files, whose cost is known before the decoder is called.
 
 The headers are read up to the picture itself, by the rules of libjpeg and libpng. Where those

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Frames from files: a video, or the images of a folder in the order of their names."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """ROS image messages to frames, without copying pixels where a view will do.
 
 The messages are those of rclpy or of a bag reader, whose fields are the same. The image is a view

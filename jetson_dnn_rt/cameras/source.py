@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Frame sources: their interface, and how they are opened by name.
 
 A new source is one module with a function from its place and `SourceOptions` to a `FrameSource`,

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Name the command of the benchmarks, which are in a checkout, not in the installed package."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Build and measure the variants of a parameter file beforehand, and keep both in the library.
 
 Variants already in the library are not built again. A variant that approximates and is neither

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Report what is installed, granted and set, and how to fix what is not.
 
 Exit code 0 when `jetson-dnn-rt run` has what it needs, else 1. With ``--tensorrt`` a small network

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Environment variables that ROS 2 reads, set where the user has not."""
 
 from __future__ import annotations

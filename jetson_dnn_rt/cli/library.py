@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """List what was built, remove what is no longer of use, copy it to another board.
 
 `prune` removes entries that match any of its conditions; without one, stale entries: damaged, made

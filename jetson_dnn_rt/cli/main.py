@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """`jetson-dnn-rt COMMAND`: one module for each command; plug-ins register theirs.
 
 A command module has ``HELP`` (a line), ``add_arguments(parser)`` and ``execute(args) -> int``, the

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Progress of a run or of long work on stderr: one line, rewritten on a terminal."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Recorder of `run`: takes every job's record and result, and writes them on its own thread."""
 
 from __future__ import annotations

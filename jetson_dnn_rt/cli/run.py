@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Run camera, detector and segmenter in one process: the graph of the launch file.
 
 Without --params the package's config/perception.param.yaml is used. Without --frames and --seconds

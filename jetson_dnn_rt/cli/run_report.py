@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Report of `run`: the table, the JSON, and the folder of ``--output`` with picture and plot."""
 
 from __future__ import annotations

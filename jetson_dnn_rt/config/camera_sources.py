@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Sources of a camera's frames: the table of the values of the parameter ``source``."""
 
 from __future__ import annotations

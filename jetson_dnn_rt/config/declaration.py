@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The declaration language: a frozen dataclass declares, describes and checks parameters.
 
 Each field declares its default, unit, range and whether it may change while the node runs. Nodes

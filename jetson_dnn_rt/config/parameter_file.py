@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """ROS parameter files, read without ROS: the values that a node of a given name would get."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Inputs of a coordinator: platform, clocks and the tables of the tasks."""
 
 from __future__ import annotations

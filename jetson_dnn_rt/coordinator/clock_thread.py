@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Threads that access a platform's clocks, so that no other thread waits for the hardware.
 
 `ClockThread` writes clocks on request and samples power; `ClockWatch` only reads the clocks, where

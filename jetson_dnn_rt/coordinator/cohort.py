@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The state of the cohort: all running tasks and the clocks, in one place.
 
 The coordinator writes it, policies only read it.

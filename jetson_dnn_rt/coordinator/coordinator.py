@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The coordinator: keeps the cohort's state and asks the policy at every stage boundary.
 
 It is the engine's `Selector`. Everything here runs under the driver's lock, between two stages:

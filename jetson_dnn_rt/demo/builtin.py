@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The two networks that come with the package: a detector and a segmenter of road scenes.
 
 Both are plain convolutional networks (3x3 convolutions, batch normalisation, ReLU), small

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The layers of the built-in detector and segmenter (see `jetson_dnn_rt.demo.builtin`)."""
 
 from __future__ import annotations

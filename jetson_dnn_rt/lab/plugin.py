@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Commands and variant makers that the desk adds to the package; see `jetson_dnn_rt.plugins`."""
 
 COMMANDS = {

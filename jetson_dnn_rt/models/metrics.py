@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Accuracy of detectors and segmenters: average precision and intersection over union."""
 
 from __future__ import annotations

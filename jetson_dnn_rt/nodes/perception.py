@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """All tasks and cameras in one process: one executor, one thread for ROS, no image over DDS."""
 
 from __future__ import annotations

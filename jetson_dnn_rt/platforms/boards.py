@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Data of each Jetson: clock tables, power modes, and how its rails add up.
 
 Everything that a board reports itself (tables of CPU and GPU, ``/etc/nvpmodel.conf``) is read from

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Clock configurations of a board, numbered.
 
 A board has clock domains (CPU, GPU, memory), each with its options; a configuration is one option

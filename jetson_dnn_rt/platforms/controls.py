@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Controls of clock domains: options, reading and setting through the kernel.
 
 A clock is set by narrowing the kernel's limits to one value (lowest = highest), with any governor:

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Kernel files below a root folder: any can be read, only those on an allow-list written.
 
 Every path is relative to the root, so that a fake tree can replace a board. A write opens an

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """A process that restores the clocks however the process that set them terminates.
 
 It is started before the first clock is written, inherits the lock, and waits for its parent to

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """A Jetson: cores, GPU and memory through files of the kernel, power modes, power by INA3221."""
 
 from __future__ import annotations

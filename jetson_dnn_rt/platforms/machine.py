@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Description of the machine that a figure was measured on."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """A discrete NVIDIA GPU, read through NVML; nothing is set.
 
 NVML comes with the driver; its Python module is ``pynvml`` of the package ``nvidia-ml-py``, which

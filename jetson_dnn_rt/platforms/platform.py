@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The coordinator's view of a machine: its clocks and its power."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Meters: the INA3221 of a Jetson's rails, the RAPL counters of a PC's processor."""
 
 from __future__ import annotations

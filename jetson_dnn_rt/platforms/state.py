@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The original clocks, stored on disk so that they are restored however the process exits.
 
 They are written before the first clock is changed. A process that exits through Python restores

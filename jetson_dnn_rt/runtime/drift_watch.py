@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Drift of a task's execution times from its profile, per variant and clock configuration."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The executor: worker threads that run what the scheduling engine decides.
 
     submit (camera or ROS thread) -> engine -> worker threads -> delivery thread -> observers

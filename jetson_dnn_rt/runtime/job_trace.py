@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Traces of every job of a process, below ``trace_dir``."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Real-time set-up of the process and its threads, in one place.
 
 Every item can be switched off; one that the system refuses is reported once, with the fix, and the

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The tasks of one process: from their configuration to the results of their frames.
 
     with Session(load_config("perception.param.yaml")) as session:

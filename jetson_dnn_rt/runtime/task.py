@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """A task: its model and variants, loaded as its configuration says, and warmed up."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Commands and environments of child processes that import nothing from the working directory.
 
 ``python -m module`` puts the working directory first on the path: a file ``ctypes.py`` beside a

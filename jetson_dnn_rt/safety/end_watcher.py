@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """A watcher process that kills a node's process when it does not end after a signal.
 
 Code that holds the interpreter's lock for ever (a hanging regular expression, a library that

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Unexpected faults, counted by place and kind, logged once, shown in diagnostics.
 
 A fault costs the callback or frame in which it occurred, never the process; what may end a process

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Dataclasses from JSON or YAML that is not trusted, checked by the hints of their fields.
 
 A field's hint gives its type, and `typing.Annotated` with a `Rule` a further constraint:

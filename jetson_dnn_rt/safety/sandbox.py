@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Runs a function of this package on untrusted bytes in a child process that has no rights.
 
 Untrusted files are parsed by large C++ and Python libraries. In the child these get the bytes

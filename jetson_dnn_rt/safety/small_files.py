@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Reads untrusted files: never more than a limit, and never blocking for ever."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Trust checks of files that are run as code, by the rule that ssh has for its keys.
 
 Shared objects, engines, exported programs and tuning databases are code. They are loaded only

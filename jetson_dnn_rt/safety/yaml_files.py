@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """YAML from untrusted files, with bounds on what a few bytes can expand to."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Decisions about one job: next variant, hopeless or admitted, probe, room on its device."""
 
 from __future__ import annotations

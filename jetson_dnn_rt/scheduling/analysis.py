@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Schedulability analysis: utilisation and the EDF demand bound with blocking.
 
 Costs are budgets (observed quantiles, so rounded up), deadlines are relative, all in nanoseconds;

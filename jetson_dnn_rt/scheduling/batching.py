@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Batches: stages of several jobs that run at once.
 
 Tasks that run the same model on several cameras are a *batch group*. When a job of one is about to

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The scheduling engine: a state machine that only decides; it never waits or reads a clock.
 
 Two drivers use it: the executor (threads, steady clock) and the simulator (virtual clock). They

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """A job in the engine (one frame of one task), its ending, and its LAG.
 
 Sub-deadlines and LAG are those of NeuOS (Bateni & Liu, USENIX ATC 2020, section 4.2).

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Queues of ready jobs: the ready queue, and the jobs that run on spare time only."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Selectors choose the variant of the next stage; the engine calls them at every boundary."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """State of a task in the engine: its variants, their budgets, its jobs and its counts."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Log of clock configurations: filled by the code that sets clocks, queried by trace writers."""
 
 from __future__ import annotations

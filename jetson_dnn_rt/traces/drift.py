@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Detects drift of execution times from their profile: a CUSUM chart of p99 exceedances.
 
 Of independent times with the profiled distribution, one in a hundred exceeds the p99. The chart

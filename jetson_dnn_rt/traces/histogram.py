@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Histograms of times in fixed memory: every value to three digits, plain or exponentially aged.
 
 Buckets are those of HdrHistogram (Tene, 2012): within each power of two of the value the same

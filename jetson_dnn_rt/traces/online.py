@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Online statistics of execution times, in fixed memory.
 
 Count, mean, best and the high-water mark cover everything since the start, in a histogram that

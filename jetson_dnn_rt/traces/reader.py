@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Reader of job traces: folders of parts, Parquet files, Arrow streams.
 
 A trace may be damaged or hostile. Arrow uses offsets as they are in the file, so every batch is

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Limits of the disk space of one process run's traces."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Schema of a job trace: one row per job, and metadata of machine and run.
 
 The schema is versioned. Files are Arrow streams while they are written and Parquet when closed.

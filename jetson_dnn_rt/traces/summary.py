@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Summary of a run from its job records: counts, exact order statistics, variants."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Writer of job traces on its own thread, to a folder that stays readable after a crash.
 
 While it is written a part is an Arrow IPC stream, complete up to its last batch whenever the

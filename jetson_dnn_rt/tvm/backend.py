@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """TVM as a back end of the robot's package; see ``BACKENDS`` of `jetson_dnn_rt.plugins`."""
 
 from __future__ import annotations

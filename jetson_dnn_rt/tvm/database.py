@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Tuning results: MetaSchedule's records, and the target that they apply to."""
 
 from __future__ import annotations

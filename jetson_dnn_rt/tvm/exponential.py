@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """``exp`` on CPUs as arithmetic that vectorises.
 
 LLVM does not vectorise ``exp``: TVM's kernels call libm once per element, which takes 2.4 ns, for

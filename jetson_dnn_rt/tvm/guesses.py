@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """First candidates of a kernel, based on the known design of fast matrix kernels on CPUs.
 
 MetaSchedule begins with random tiles. For a 1x1 convolution most of them spill registers or use

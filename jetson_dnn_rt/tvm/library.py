@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """TVM's variants: tuned within a budget, compiled, and kept in the library.
 
 One tuning database serves all parts of a variant, however the network is cut: kernels are matched

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Lowers a part of a network to TVM: fused kernels, and the order in which they run.
 
 ONNX is read into Relax; batch norms are folded into the convolutions before them; convolutions

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Compiles and times candidates of a kernel, here or on a board over TVM's RPC.
 
 MetaSchedule's own builder restarts its processes for every batch, 14 s of each 16 trials on two

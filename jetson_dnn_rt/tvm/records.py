@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Checks of tuning databases: allowed file content, and what a schedule may add to a kernel.
 
 A record is a list of instructions that TVM applies to a kernel before it compiles it. Some carry

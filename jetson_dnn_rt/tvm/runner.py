@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """TVM: kernels that were tuned for this machine, run by Relax's virtual machine."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """TVM's release, and its compilation targets: a CPU by LLVM's name, or a CUDA device."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Searches for fast schedules of a network's kernels with MetaSchedule, within a budget.
 
 Paper 003 gives its search 800 to 1000 trials per kernel and hours. A robot's library is filled in

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Decomposed networks: the layers replaced, their ranks, and their form in the library.
 
 `apply_structure` makes the modules of one, to load weights into; `lab.compress` finds the weights.

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """A model cut into stages, in full and decomposed, as the parts that back ends run.
 
 Parts that are slow to find or to make (the cuts, exported stages) are kept in the library.

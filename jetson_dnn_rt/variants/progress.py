@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Callbacks by which long work reports its progress."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Names of variants: ``full@torch-fp32``, ``full@openvino-bf16``, ``tucker-0.50@torch-fp32``."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """What was seen of a running graph: each task's last minute, the coordinators, the warnings.
 
 Fed by any thread with the texts of messages (`jetson_dnn_rt.watch.subscriber`), read as immutable

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """A view of the graph for programs: ``--json``, and the web page."""
 
 from __future__ import annotations

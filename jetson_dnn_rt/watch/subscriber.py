@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Feeds a `Graph` from the topics of any running graph, whose tasks it finds by itself."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The tasks of a graph as a table: plain text for files, colours and bars for a terminal."""
 
 from __future__ import annotations

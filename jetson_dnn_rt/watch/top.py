@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Watch the tasks of a running graph: live in the terminal, once for a script, or as a web page.
 
 Every task of the ROS domain is found by its topics, wherever it runs. Exit code 0 when at least

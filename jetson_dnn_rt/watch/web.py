@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The page of ``top --web``: files and a stream of events, for reading only.
 
 The page is for people who may see the machine's topics anyway, so there is no login; by default it

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The CUDA driver and the compiler library, made-up and real."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The input pass on a CUDA device: its arithmetic on the host, its compilation for devices."""
 
 from __future__ import annotations

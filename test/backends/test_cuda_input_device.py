@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The input pass on a real CUDA device, where there is one, against the pass on the CPU."""
 
 from __future__ import annotations

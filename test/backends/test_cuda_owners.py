@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """CUDA memory and streams by cuda-python on a made-up runtime, and who is asked first."""
 
 from __future__ import annotations

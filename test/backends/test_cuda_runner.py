@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Where the inputs of a runner on a CUDA device lie: read in place, fetched or copied."""
 
 from __future__ import annotations

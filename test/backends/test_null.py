@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The null back end on the virtual clock, to the nanosecond."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """What is said of back ends that are there, that are missing and that cannot do a precision."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Every back end against torch on small networks, and what they promise."""
 
 from __future__ import annotations

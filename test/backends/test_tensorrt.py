@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """What the adapter asks of TensorRT 8.5, 8.6, 10 and 11, and what it makes of the answers."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The fake's names and signatures against the protocols, and against the real TensorRT."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The libraries below take the threads that they were given, and no more.
 
 Counted by the kernel, as time on a core: that does not depend on how busy the machine is.

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """torch on a CUDA device: against the CPU, captured and not, and what stays in place."""
 
 from __future__ import annotations

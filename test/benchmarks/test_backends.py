@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The comparison of back ends: its arithmetic by hand, and one small run of the whole."""
 
 from contextlib import ExitStack

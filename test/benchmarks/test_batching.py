@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """`batching`: both sides get the same frames, and the verdict is that of the figures."""
 
 import benches

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The reference of `dashcam`, and how boxes are compared with it."""
 
 import numpy as np

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """`evt` and its laws: what they do; the figures are for the benchmark itself."""
 
 import benches

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """`fidelity` on a recording that the simulator itself made."""
 
 from dataclasses import replace

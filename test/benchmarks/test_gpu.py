@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """`gpu` without a GPU: its error here, and its course on a made-up device."""
 
 import sys

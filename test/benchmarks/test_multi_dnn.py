@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Many DNNs at once: the figures by hand, the modes on a small network, and the whole command."""
 
 import json

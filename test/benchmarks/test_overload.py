@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Overload and overhead: their arithmetic by hand, and one short run from end to end."""
 
 import struct

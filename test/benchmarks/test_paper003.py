@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The table of paper 003: the budget and the bars by hand, and one small run of the whole."""
 
 import benches

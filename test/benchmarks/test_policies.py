@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The benchmark of policies: its bars and relations on known figures, and one small run."""
 
 import benches

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """How the figures of the recovery benchmark are judged, kept and printed."""
 
 import benches

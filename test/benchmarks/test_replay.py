@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """`replay`: deadlines with some pressure, and when two miss ratios agree."""
 
 import numpy as np

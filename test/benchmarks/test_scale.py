@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """`scale`: what lies between stages is sorted out, and the verdicts are those of figures."""
 
 import math

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """`threads`: what it judges by, and that it runs; not which split this machine likes."""
 
 import benches

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """`trace`: every job is measured both ways, and the differences are those of the rounds."""
 
 from array import array

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The rows of `bench zero-copy` on a made-up CUDA device: every way ends in the same input."""
 
 import numpy as np

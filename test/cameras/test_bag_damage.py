@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Damaged files of bags: what is readable is read, and nothing that was never recorded."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The camera's thread on a virtual clock: exact times, ends, and sources that break."""
 
 from __future__ import annotations

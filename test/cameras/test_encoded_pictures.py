@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """JPEG and PNG files from a stranger: what is decoded has the size that was checked."""
 
 from __future__ import annotations

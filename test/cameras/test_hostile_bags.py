@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Bags from a stranger: damage costs what is damaged, and a small file costs little."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Bags read by place: every storage and compression, every message in its place."""
 
 from __future__ import annotations

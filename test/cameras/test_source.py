@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Sources by their names; the error for a wrong one says what would help."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Malicious and spoilt files of bags: what becomes of each, and the worst in time and memory.
 
 ``python test/campaigns/bag_fuzz.py --count 2000 --seed 1``; each named file is a line of JSON, the

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Campaign: clocks come back whatever ends the process that changed them (EDGES 6).
 
 Ends processes at random moments by SIGTERM, SIGINT and SIGKILL, in equal parts, and looks whether

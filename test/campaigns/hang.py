@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """A stage that hangs for ever, beside a task that must not notice: threads, memory, met frames.
 
 ``python test/campaigns/hang.py --minutes 5``; the last line is JSON. Two tasks with a small

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """A detector is sent malicious JPEG, PNG and `Image` messages, with a good one behind each.
 
 ``python test/campaigns/image_fuzz.py --jpeg 2000 --image 2000 --seed 1``; the last line is JSON.

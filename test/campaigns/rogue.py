@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """A rogue participant: what it sends must neither end a process nor cost a frame.
 
 A camera, a detector and a coordinator run in processes of their own. For a while nothing happens;

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """`build` and `library` as scripts see them: tables, JSON on the last line, exit codes."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The command line as scripts see it: exit codes, one line of error, JSON on the last line."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Options of run: what they mean for the nodes, and how bad ones are refused."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The recorder: result lines, trace, the frame for the picture."""
 
 from __future__ import annotations

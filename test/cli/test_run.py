@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """run from end to end: real nodes and threads, networks that only take time."""
 
 from __future__ import annotations

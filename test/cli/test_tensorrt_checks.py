@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """doctor --tensorrt: on this machine, on a made-up one that has all, and on ones that lack."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Declared parameters, without ROS: values in the type of their field, and refusals."""
 
 import array

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Parameter files without ROS: the same values as a node of rclpy gets."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Everything of a process, read from a parameter file without ROS."""
 
 from __future__ import annotations

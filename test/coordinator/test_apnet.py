@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """ApNet: plans from the original to the fastest, and the look-up."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The coordinator between the engine and a policy; times are plain nanoseconds."""
 
 import math

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """`horizon`: decisions calculated by hand, by brute force, and against NeuOS on any cohort."""
 
 from __future__ import annotations

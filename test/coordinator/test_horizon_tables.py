@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Plans for the rest of a frame, ladders, grids, windows: what `horizon` looks up."""
 
 from __future__ import annotations

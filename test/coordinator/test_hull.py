@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The hull against brute force, and boards of real size."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Algorithms 1 and 2 and the three modes, calculated by hand, and on any cohort."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """All policies: those without any control by hand, every one pure in the states of real frames."""
 
 from __future__ import annotations

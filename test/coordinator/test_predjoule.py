@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """PredJoule: slack, history and steps, calculated by hand."""
 
 from __future__ import annotations

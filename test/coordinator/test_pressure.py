@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """How much slower than profiled the machine is: what counts, and what is explained otherwise."""
 
 from __future__ import annotations

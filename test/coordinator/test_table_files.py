@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Files of tables: what is written is read again, and nothing else is."""
 
 from __future__ import annotations

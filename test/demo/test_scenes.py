@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The procedural drives: the same on every run, true to their ground truth, continuous."""
 
 import hashlib

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The example of Nav2 fits the segmenter: topics, class names, parameters."""
 
 from __future__ import annotations

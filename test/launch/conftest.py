@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """What launch and launch_testing themselves leave open is not held against the tests."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Arguments of perception.launch.py and plot.launch.py."""
 
 from __future__ import annotations

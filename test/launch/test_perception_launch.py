@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The launch file brings up detections, masks and diagnostics, and ends cleanly."""
 
 from __future__ import annotations

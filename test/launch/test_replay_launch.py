@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """``replay.launch.py``: the nodes on a bag, under its clock, from its first frame to its last."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Two cameras with two tasks each come from one parameter file, in one process or in six."""
 
 from __future__ import annotations

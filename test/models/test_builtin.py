@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The built-in networks: sizes, layers, weights, and that the weights can see."""
 
 import sys

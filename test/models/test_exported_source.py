@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Programs of torch.export, and those that could run code."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Batch norms folded into convolutions: the same outputs, and what cannot be folded stays."""
 
 from __future__ import annotations

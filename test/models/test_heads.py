@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Heads: recognised by shapes, decoded from outputs written by hand, masks pixel by pixel."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The input pass against the same steps written out, whatever the encoding."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Names of classes, and results as values for JSON."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Layers of graphs: functional ones as modules, weights with their channels last."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """What is computed in FP16, what never, and that the result is a right network."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """What a network expects of its input, and the geometry against itself."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Models by their names, and every way in which a name or a file can be bad."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Networks cut into stages: the same outputs, sensible cuts, parts for every back end."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Modules of torch, and their way to ONNX."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """torchvision's networks as they are run here: the same bits, and most of them traceable."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Boxes as Foxglove's annotations, with fakes of foxglove_msgs, which is not here."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """A node builds the variants it lacks while it runs with the others."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Tasks of one model on several cameras: who is a group, and what its frames come to."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The camera node alone: topics, calibration, a device that stops and returns."""
 
 from __future__ import annotations

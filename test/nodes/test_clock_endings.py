@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Nodes that change clocks: those come back first, and whatever ends the process."""
 
 from __future__ import annotations

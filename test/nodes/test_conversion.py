@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Messages to frames without a copy, malformed messages each with its reason, and back."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The coordinator in the process of its tasks: on real DDS, counted in frames."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The coordinator of tasks in other processes: over their topics and their parameter."""
 
 from __future__ import annotations

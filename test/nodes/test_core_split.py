@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Workers and threads of a process: as set, or as the trial at its start finds best."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """What differs between ROS distributions: each way, on the rclpy that is here.
 
 Modules and nodes called fake stand for a distribution that is not here.

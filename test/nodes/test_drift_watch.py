@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Profiles out of tables, and what a task's times are compared with."""
 
 from __future__ import annotations

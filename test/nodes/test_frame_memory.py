@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """A camera and a task of one process on a made-up CUDA device: frames are read where they lie."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The graph inside a process: every frame is accounted for, whatever ends the run."""
 
 from __future__ import annotations

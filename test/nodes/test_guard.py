@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The guard around every callback: an exception costs that call, is counted and shown."""
 
 from __future__ import annotations

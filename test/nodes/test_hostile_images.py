@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """A detector in a process of its own and images from a stranger: it lives, and counts them all."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The traces of nodes: in the schema of all traces, with tasks, parameters and clocks."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """What the launch files start, from their arguments and the parameter file."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Configure, activate, deactivate, cleanup, again and again, leave memory as it was."""
 
 from __future__ import annotations

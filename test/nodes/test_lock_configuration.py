@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """`lock_configuration`: what other processes can still change of a node."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The composed process: direct frames, one subscription per topic, one lifecycle for all."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """What other processes send is used when it can be true, and dropped and counted otherwise."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The campaign `rogue`, for some seconds: real processes, real DDS."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Processes: signals end them at once with code 0, from whatever they are doing."""
 
 from __future__ import annotations

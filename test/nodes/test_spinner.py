@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The spinning thread outlives what callbacks destroy and what rclpy raises, but not for ever."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """What a task node says of itself, over DDS: labels, timing, diagnostics, pictures, its graph."""
 
 from __future__ import annotations

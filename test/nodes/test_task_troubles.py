@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """A task whose stage hangs or does not return: what the services and the lifecycle make of it."""
 
 from __future__ import annotations

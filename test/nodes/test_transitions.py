@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Transitions run beside the ROS thread: frames, services and other nodes go on meanwhile."""
 
 from __future__ import annotations

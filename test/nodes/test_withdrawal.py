@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """A variant that gives NaN is withdrawn, the right one, and the task goes on with another."""
 
 from __future__ import annotations

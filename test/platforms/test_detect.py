@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Which machine is which; the rest is in the tests of each."""
 
 from __future__ import annotations

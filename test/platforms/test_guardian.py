@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The process that guards changed clocks: started before them, replaced, and gone after them."""
 
 from __future__ import annotations

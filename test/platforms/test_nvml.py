@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """NVML, with a fake of its module: what it returns is what an H200 and a GTX return."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Variants built beforehand: once, measured, compared, and kept with what they are worth."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """`build` tunes, compiles and measures TVM's variants; for another board it only tunes."""
 
 from __future__ import annotations

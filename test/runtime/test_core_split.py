@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Which splits of the cores are tried, how a trial runs, and which split is taken."""
 
 from __future__ import annotations

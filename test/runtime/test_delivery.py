@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Records are made on the delivery's own thread, and reach every observer."""
 
 from __future__ import annotations

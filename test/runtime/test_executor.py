@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The executor on the virtual clock: real threads, exact times; and its ways to fail."""
 
 import threading

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """What hangs or raises in the executor costs what it hits, and is said; on the virtual clock."""
 
 from __future__ import annotations

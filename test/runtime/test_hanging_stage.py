@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """EDGES 7, show 5: the campaign of a stage that hangs for ever, for some seconds in real time."""
 
 from __future__ import annotations

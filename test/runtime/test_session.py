@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """A session without ROS: tasks come and go, frames from anywhere, results to observers."""
 
 from __future__ import annotations

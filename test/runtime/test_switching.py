@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Real networks switched between their stages by the real executor."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Frames that change to tuned kernels of TVM and back, at the boundaries between their stages."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """What a task has loaded, and what is added while it runs; without ROS."""
 
 from __future__ import annotations

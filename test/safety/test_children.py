@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Children run nothing out of the folder that their parent stands in (EDGES 16)."""
 
 from __future__ import annotations

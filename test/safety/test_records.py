@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Dataclasses from untrusted JSON: what fits comes back, anything else names its place."""
 
 from collections.abc import Mapping

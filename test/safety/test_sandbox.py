@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """A child without rights: each right is tried, through Python and past it."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Small files that somebody else may have put there cost little, whatever they are."""
 
 import os

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Code is taken only from where nobody else can have put it (EDGES 12)."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Batches, each rule by an example solved by hand; times are plain nanoseconds."""
 
 from dataclasses import replace

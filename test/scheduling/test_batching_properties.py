@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """What holds for batches whatever the times are, as long as the budgets hold.
 
 Of frames that are there: one that comes later with a shorter deadline finds the worker busy for

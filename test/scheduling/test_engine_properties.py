@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Invariants for any arrival pattern, any execution times, any failure pattern."""
 
 from collections import Counter

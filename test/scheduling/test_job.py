@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Budgets, LAG and the record of a job's end."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Probes measure anew, and take a small share of the machine however many tasks starve."""
 
 from virtual_drive import drive, make_task

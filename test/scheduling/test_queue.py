@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The order of ready jobs, and those on spare time."""
 
 from __future__ import annotations

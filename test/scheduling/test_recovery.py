@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """EDGES 8: what an exception in the engine or in a selector leaves behind: nothing."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Which variant runs which stage: examples solved by hand; times are plain nanoseconds."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Bags written with rosbags for tests: each image is of one grey value, its number."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Headless Chromium, driven through its debugging pipe: nothing is installed for it."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Processes that change clocks of a made-up board and are ended at random moments (EDGES 6)."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Tables that say which variant a policy has to choose, whatever this machine does."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Pictures in the encodings of cameras, made without the code that reads them."""
 
 from __future__ import annotations

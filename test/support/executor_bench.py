@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """An executor on virtual time whose tasks sleep for scripted times."""
 
 import numpy as np

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """A board of which everything is known, as a platform, with a clock that runs as its clocks say.
 
 A ``null:`` model on it takes the times of its script, stretched by what the present clocks do to

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """A CUDA device made of host memory: what is queued happens when the stream is waited for."""
 
 from __future__ import annotations

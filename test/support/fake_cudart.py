@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The functions of the CUDA runtime as cuda-python gives them, on host memory."""
 
 # ruff: noqa: N802, N803, N815 - the names are the library's

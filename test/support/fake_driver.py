@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The CUDA driver's functions, as ctypes calls them, without a device."""
 
 # ruff: noqa: N802 - the names are the library's

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """A TensorRT that computes on the CPU: names, signatures and complaints of the real one.
 
 `make_tensorrt` gives a module of a version, with what that version has and nothing of the

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Work of tests of fleets: functions of a module that other processes can import."""
 
 from __future__ import annotations

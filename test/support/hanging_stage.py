@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The campaign of a stage that hangs for ever, beside a task that must not notice."""
 
 from __future__ import annotations

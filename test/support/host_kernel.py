@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """CUDA kernels of this package on the host: compiled by the C++ compiler, launched by a fake."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Files of bags from a stranger: small ones that ask for much, and sound ones that were spoilt."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Images from a stranger: JPEG and PNG files and `Image` messages that are not what they say."""
 
 from __future__ import annotations

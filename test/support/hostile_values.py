@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Values that no honest participant sends, from a seed: for tests and for `test/campaigns`."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """A detector in a process of its own that is sent images from a stranger, over DDS."""
 
 from __future__ import annotations

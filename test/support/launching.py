@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Launch files as `ros2 launch` runs them, with other programs in the place of `ros2`."""
 
 from __future__ import annotations

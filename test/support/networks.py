@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Small networks that the tests of models, back ends and variants are made of."""
 
 from __future__ import annotations

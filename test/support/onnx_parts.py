@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Parts of networks that are ONNX alone: what back ends without torch are tested on."""
 
 from __future__ import annotations

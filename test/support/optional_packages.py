@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Packages that no apt key brings: tests that need one that is missing are skipped by name."""
 
 from __future__ import annotations

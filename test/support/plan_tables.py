@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Random profile tables for plans over the rest of a frame."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """A selector with a fixed variant for each stage."""
 
 from __future__ import annotations

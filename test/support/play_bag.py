@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Stands for `ros2 bag play`, with the options that replay.launch.py gives: images and a clock.
 
 `rosbag2_py` comes with a ROS 2 installation only; this reads with rosbags.

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Methods that raise now and then, seeded: for tests of what an exception leaves behind."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """What a function in a child without rights may try; each returns what it got."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Real rclpy on real DDS: a context, a spinning thread and a node that listens and sends."""
 
 from __future__ import annotations

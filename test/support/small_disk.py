@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """A small disk: a real one in memory, where the tests may mount it."""
 
 from __future__ import annotations

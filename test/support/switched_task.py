@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """A task with several variants in a real executor, and the same stages without it."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Boards of which everything is known: what their stages take and draw at every configuration."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Trees of kernel files of four Jetsons, and a fake kernel that reacts to what is written.
 
 The trees hold what the boards have, with the frequency tables of the TX2 and the AGX Xavier from

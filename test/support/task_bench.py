@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """A task node alone between a publisher and a subscription; what observers and statuses tell."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Kills threads from outside, wherever they are: for tests and campaigns of what is left then."""
 
 from __future__ import annotations

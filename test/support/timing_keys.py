@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The keys of ``~/debug/timing`` as docs/topics.md names them."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Job traces of two tasks on one worker, made up: for what reads recordings."""
 
 from __future__ import annotations

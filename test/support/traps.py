@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """A folder whose files bear the names of modules, each of which tells when it is run."""
 
 from __future__ import annotations

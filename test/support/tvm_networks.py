@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """A network that TVM tunes in seconds, and tuning that can be followed."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Drives the engine on virtual time: what the executor does with threads, here without any."""
 
 import heapq

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Small worlds without noise, whose outcome can be worked out by hand."""
 
 from __future__ import annotations

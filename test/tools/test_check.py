@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """What `make test` runs and prints: each distribution's tests, each closing line."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """docs/figures.md agrees with the results, and the check tells when it does not."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """A bag of a video holds its frames, over and over; and what cannot be made is said."""
 
 from __future__ import annotations

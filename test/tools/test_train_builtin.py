@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The training of the built-in networks: its data, its targets, and that it can be resumed."""
 
 import cv2

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The drift alarm: charts against run lengths by hand, and what must not be missed."""
 
 from __future__ import annotations

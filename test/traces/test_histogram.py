@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Every value is found again to a thousandth, merged parts equal the whole, aged values fade."""
 
 import math

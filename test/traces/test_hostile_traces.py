@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Traces that are damaged, or made to do harm: an error of the reader, and bounded memory."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Statistics of execution times: figures by hand, and the coverage of the bound."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Reading traces: of every version, whole or broken off; what is no trace is named."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Traces and the disk: a limit, a floor of free space, a disk that is full or hangs."""
 
 from __future__ import annotations

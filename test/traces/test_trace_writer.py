@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The trace writer: what is written is read, whatever happens to the disk."""
 
 from __future__ import annotations

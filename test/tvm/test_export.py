@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Networks as C99: the plan of memory, kernels, the files, the command."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Tuned kernels in the library: kept, gone on with, copied, refused; and never run untuned."""
 
 from __future__ import annotations

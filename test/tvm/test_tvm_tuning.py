@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Tuning: its budget, first guesses, its database, and what is damaged or hostile in one."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Batches of several tasks: the same results as one by one, what is copied, what is refused."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Batches on a CUDA device that is a fake: what is copied to it, and engines of their own."""
 
 from __future__ import annotations

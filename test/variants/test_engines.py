@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Engines are built once; what does not fit any more is built again; nodes never build."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Frames and inputs of variants on a made-up CUDA device: where they lie, who converts them."""
 
 from __future__ import annotations

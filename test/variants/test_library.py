@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The library on disk: whole entries or none; damaged ones are reported, foreign ones stay."""
 
 from __future__ import annotations

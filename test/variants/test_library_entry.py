@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Keys and headers of the library's entries: what comes back, and what is refused."""
 
 from __future__ import annotations

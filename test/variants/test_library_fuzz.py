@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """One bad entry never stops what is done with the others (EDGES 13)."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Entries of a library as a file: what goes round, and what a stranger's file cannot do."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """A library runs nothing that another user can have put into it (EDGES 12)."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Names of devices, and entries that are of no use here."""
 
 from __future__ import annotations

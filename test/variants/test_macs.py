@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Multiply-accumulates and parameters, against formulas and published figures."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """What is measured of a variant: times, memory, agreement; and the rule by which it is refused."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The stages of a task: every kind of model in every variant, and what the stages promise."""
 
 from __future__ import annotations

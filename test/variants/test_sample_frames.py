@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Frames out of videos, folders, real bags and the generator; and what is said of bad ones."""
 
 from __future__ import annotations

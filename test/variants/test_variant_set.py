@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Which variants get loaded, in how many stages, and what is left out and why."""
 
 from __future__ import annotations

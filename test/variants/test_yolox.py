@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """A real detector on real frames, through every variant, against code that shares nothing."""
 
 from __future__ import annotations

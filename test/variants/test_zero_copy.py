@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """From message to first layer: one view, one pass into the network's own input, nothing else."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """What is kept of messages: figures, windows, and nothing of what cannot be."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The page in a real browser: what it shows, and that nothing that was sent runs in it."""
 
 from __future__ import annotations

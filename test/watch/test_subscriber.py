@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Real DDS: tasks are found, end and come back; what is sent arrives as it was sent."""
 
 from __future__ import annotations

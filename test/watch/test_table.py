@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The table of `top`: what fits on a terminal, and what a terminal must not be sent."""
 
 from __future__ import annotations

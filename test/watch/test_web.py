@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The page's server: who is answered, with what, and that it ends."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """A CUDA device as runners use it: one stream at a time, host memory and device memory.
 
 An integrated GPU shares the host's memory and reads *mapped* page-locked memory in place. A

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Functions of the CUDA driver that torch and the versions of cuda-python do not share.
 
 The driver's library is on every machine with a device and has a stable C interface. Calls are made

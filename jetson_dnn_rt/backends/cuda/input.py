@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The fused input pass on a CUDA device, which turns frames into the network's input there.
 
 On an integrated GPU the kernel reads the frame in place; a discrete one first fetches it from

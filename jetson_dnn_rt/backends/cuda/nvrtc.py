@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Compiles CUDA source for the device with NVRTC, CUDA's runtime compiler library.
 
 NVRTC comes with torch, cuda-python and the CUDA toolkit (on a Jetson with JetPack), as one library

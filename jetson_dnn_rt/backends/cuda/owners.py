@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Owners of memory and streams on a CUDA device: torch, or cuda-python.
 
 TensorRT provides neither. torch is used where it sees a device; otherwise (an installation with

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Base class of runners on a CUDA device: buffers, a stream, a CUDA graph, one wait."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """TensorRT's Python API, 8.5 to 11: import, version differences, its log, its errors.
 
 ``tensorrt`` has no type annotations and is rarely installed where this code is checked. So tests

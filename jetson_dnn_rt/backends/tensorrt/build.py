@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """TensorRT engines built from a part of a network: static shapes, batch 1, FP32 or FP16."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Decompression within limits: of messages, of chunks, and of files compressed as a whole.
 
 Zstandard and LZ4 come with rosbags, bzip2 with Python.

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Layout of a bag: its files, their order, and the message counts of its metadata."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Images of one topic of a ROS bag by their place: neither ROS nor a running graph is needed.
 
 Of a damaged bag everything readable is read; the rest is counted and named.

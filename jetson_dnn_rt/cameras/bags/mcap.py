@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Bags in MCAP, from the first byte on: neither footer nor summary is needed.
 
 Records and their fields: https://mcap.dev/spec (version 0).

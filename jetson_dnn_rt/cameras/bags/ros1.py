@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Bags of ROS 1, with the reader of rosbags: whole ones only."""
 
 from __future__ import annotations

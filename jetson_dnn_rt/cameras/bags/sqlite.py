@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Bags in SQLite, as far as their pages can be read."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The interface of a bag's files: an index first, then single messages by their place.
 
 Bags are read here record by record, not with a reader that accepts whole bags only: of a damaged

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """A camera on a procedural drive: moving traffic without any file or device.
 
 The drive is painted by a process of its own. A frame takes 7 ms of Python at 640x480; in the

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """ALERT: one slow-down for the whole system; chooses what most likely meets the deadline."""
 
 from __future__ import annotations

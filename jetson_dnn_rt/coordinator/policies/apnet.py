@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """ApNet: the least approximation that meets a task's deadline, planned offline."""
 
 from __future__ import annotations

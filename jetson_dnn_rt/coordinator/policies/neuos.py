@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """NeuOS: its two algorithms, and its three modes.
 
 Bateni & Liu, "NeuOS: A Latency-Predictable Multi-Dimensional Optimization Framework for

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """POET: a control loop keeps the frame rate; a convex hull gives the cheapest clocks for it."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """PredJoule: every process picks clocks for itself, layer by layer."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Profile tables as a file: versioned JSON, checked completely before anything is used.
 
 The format is in docs/tables.md. Files are not trusted: sizes are checked before memory is

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Reduction of a board's clock configurations to the few that are worth choosing.
 
 Nearly all of the tens of thousands of configurations are beaten by another one that is faster and

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Tables from measurements of a task's variants: warm-up runs, the library, a profile.
 
 The measurements are times of *runs* of stages (a back end may cover several stages with one run)

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Profile tables: a policy's data on tasks and clocks.
 
 The tables of NeuOS (Bateni & Liu 2020, table 1) relate each clock configuration to a speed-up and

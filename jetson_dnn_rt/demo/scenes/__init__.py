@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Procedural road drives with ground truth: the built-in camera and the training data."""
 
 from jetson_dnn_rt.demo.scenes.generator import (

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Painting into an image and its label map, seen through a pinhole camera over a bent road.
 
 Every part is painted twice with the same polygons: in colour into the image, and as an

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """A drive along a procedural road, frame by frame, with its ground truth."""
 
 from __future__ import annotations

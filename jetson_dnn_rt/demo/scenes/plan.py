@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The plan of a drive: camera, light, road, and the objects along it.
 
 Everything is drawn from one random generator, in a fixed order.

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Objects along the road: vehicles, people, signs, trees, lamp posts, buildings.
 
 Each function paints at one `Spot`.

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Allocation of a budget of multiply-accumulates: one choice per layer, least total error.
 
 A multiple-choice knapsack. Each layer offers points (cost, error), the original among them. On the

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Make a smaller network out of a model, with frames and without labels.
 
 Layers are decomposed (Tucker-2 or SVD) where that makes them faster on this machine. With

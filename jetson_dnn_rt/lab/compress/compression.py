@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Compression of a model, with frames and without labels, to a smaller network.
 
 Frames decide where the budget goes (the cost of an error of each layer for the results), what is

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Distillation of the full network into a decomposed one: values to match, on varied pictures.
 
 No labels are needed: the full network's values are the target for any picture.

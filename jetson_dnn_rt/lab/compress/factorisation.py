@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Factorisation of one layer: cost and error of all its ranks, and the layers that replace it."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Low-rank approximations of a layer's weights, optimal for its weights or for its output.
 
 Weights are ``[G, O, I, K]`` here: groups, output channels and input channels of a group, taps of

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Ranks by rule: a ratio, the energy to keep, or the estimate of empirical Bayes.
 
 `estimate_rank`: Nakajima, Sugiyama, Babacan and Tomioka, "Global Analytic Solution of

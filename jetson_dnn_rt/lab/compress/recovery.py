@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Recovery without labels: a decomposed network learns from the full one, from frames alone.
 
 The loss is the mean squared error of each value relative to the value's own spread: of the

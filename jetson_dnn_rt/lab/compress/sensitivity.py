@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Sensitivity of a network's results to an error in one layer.
 
 Measured on the built-in detector: the same relative error of a layer's output costs the results

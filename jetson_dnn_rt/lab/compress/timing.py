@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Times of full and decomposed layers and networks, run in turn on a back end.
 
 A decomposed layer stays only if it is faster: fewer operations often gain no time.

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Campaign: the chunks of a sequential evaluation counted, compared, written and released.
 
 Results come in any order and are put in the order of their requests before anything is written, so

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Chunk: part of a bag, run frame by frame with every variant of every task; nothing waits.
 
 Requests and results can be pickled. A chunk depends on nothing outside its request: its first

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Replay bags through the tasks of a parameter file, without losing a frame.
 
 sequential: every variant of every task on every frame, one after the other: execution times, and

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Chunks on workers: in this process, in processes of this machine, or on machines through Dask.
 
 All three run one function on one request at a time; only the transport differs. Every request is

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Tasks of an evaluation: read from a parameter file, loaded, and fixed, so all workers agree.
 
 Some properties of a task are chosen by measuring: the variant if none is named, the number of

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """``evaluate --mode realtime``: bags played at their recorded times, as on the robot.
 
 The tasks run in a `Session`, as in the nodes: the same engine and workers, batches, slow-downs and

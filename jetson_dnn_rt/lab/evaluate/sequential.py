@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """``evaluate --mode sequential``: in this process, on several, or on a fleet."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """``evaluate --mode simulated``: measured times through the simulator, without running a network.
 
 Answers what would happen with other deadlines, rates, policies or cohorts. The times come from a

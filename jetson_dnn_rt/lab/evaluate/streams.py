@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Streams: the bags of an evaluation, and when their frames arrive.
 
 A frame arrives when its message was logged: as recorded, faster or slower, or at a fixed rate.

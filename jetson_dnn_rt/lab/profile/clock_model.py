@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Models of time and power at clocks that were never measured, fitted to at most 50 points.
 
 The time of a stage is modelled as a sum of the resources it waits for::

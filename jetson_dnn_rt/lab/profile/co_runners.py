@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Co-runners: loads beside which times are measured, and the slow-down that they cause.
 
 A worst case measured on an idle board is not a worst case.

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Cold starts: times of the first frames of a fresh process, which runs this module.
 
 The file cache of the system stays warm: only root could drop it. The imports, the model, the

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Measure how long the variants of models take: per layer, stage and model, alone and disturbed.
 
 Runs them on real frames, stage by stage, at the present clocks, at those listed, or at a sample of

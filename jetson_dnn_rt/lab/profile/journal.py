@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Journal of a long measurement: its finished pieces, in a file that survives a crash.
 
 One line of JSON per finished piece of work, on the disk before the next piece begins. The same

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """A network run layer by layer on torch, with a time stamp between any two of them.
 
 A layer is a part that cannot be cut: a convolution with the normalisation and the activation

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Co-runner process of a profile: keeps a core, memory or the GPU busy.
 
 It prints ``ready`` when the load has begun, and exits when its stdin is closed: with the process

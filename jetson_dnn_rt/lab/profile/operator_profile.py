@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Attribution of a variant's time to operators and kernels, in a pass with the PyTorch profiler.
 
 The profiler slows everything down, small operators most of all. So its times show where the time

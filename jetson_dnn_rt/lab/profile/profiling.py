@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Measurement of stage times and power of tasks at clock configurations: the data of the tables.
 
 Measured on real frames, since their content decides how long decoding takes; all stages of a frame

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Report of `profile`: as JSON, for the file of tables and for programs, and as text."""
 
 from __future__ import annotations

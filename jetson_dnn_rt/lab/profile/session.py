@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Measurements of `profile` beyond the clocks, and the traces of all.
 
 They run beside co-runners, layer by layer, with the PyTorch profiler, and in fresh processes.

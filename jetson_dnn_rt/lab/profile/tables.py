@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Tables from measured clock points: missing points predicted, then reduced to the best."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Output of `profile`: a file of tables, or a folder with everything.
 
 A folder also has a journal, from which the same command continues after a crash. Traces are

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Advice on a recording, in words, most urgent first."""
 
 from __future__ import annotations

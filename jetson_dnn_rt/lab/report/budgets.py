@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Schedulability with measured budgets: which tasks fit together, and which deadline would fit.
 
 A budget is the time a job may take: an observed quantile, the high-water mark or, if there is one,

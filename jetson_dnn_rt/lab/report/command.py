@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Report of a recording as one self-contained HTML page, and its figures as files.
 
 TRACE is the output of `run --output`, `evaluate`, `simulate`, `profile` or the nodes: a folder, or

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Comparison of recordings: tasks alone and beside others, or before and after an update."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Figures of a report, each drawn for a screen and for a phone."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Report page: one self-contained HTML file, and its figures as files."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Recording: a trace as columns, the basis of the report's figures and tables.
 
 A million jobs take some 80 MB; single rows are never built.

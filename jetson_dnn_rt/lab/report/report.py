@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Contents of a report, gathered before they are written as a page or as JSON."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Style of the figures: few colours, each with one meaning, in a wide and a narrow layout.
 
 Red is the deadline and what is beyond it; blue is what was measured; purple is what is inferred.

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Numbers formatted for people: 18.2 ms, 0.30 %, 1 in 10,000."""
 
 from __future__ import annotations

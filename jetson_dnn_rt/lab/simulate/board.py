@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """A board and its networks as models: speed and power at every clock configuration.
 
 Time. A stage takes the sum of three parts, none hidden behind another: operations on the GPU,

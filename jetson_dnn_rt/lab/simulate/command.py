@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Simulate a policy in a scenario: the same engine and coordinator, under a virtual clock.
 
 The scenario is a file, or the name of one of the package's, as tx2_cohort4; `--list` names them.

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Laboratory: the worlds of a scenario, one per seed, and the tables from profiling it."""
 
 from __future__ import annotations

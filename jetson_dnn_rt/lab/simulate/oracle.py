@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Policy `oracle`: `horizon` with knowledge of every execution time and instant clock changes.
 
 It has the same plans and the same objective, but the time of a plan is that of the actual frame,

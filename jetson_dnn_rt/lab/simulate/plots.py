@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Figures of the NeuOS paper, for policies side by side in one scenario.
 
 Energy and latency by network with min-max bars (its figures 7 and 8), accuracy by iteration

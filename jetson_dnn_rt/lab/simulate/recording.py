@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """A recorded run as a world: the recorded arrivals, with execution times resampled in blocks.
 
 A job trace (of ``jetson-dnn-rt run --output``) has the release of every frame and the time of each

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Scenarios: tasks, board, co-runners and recordings; read from YAML."""
 
 from __future__ import annotations

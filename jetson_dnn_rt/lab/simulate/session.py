@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Simulation of a policy in a scenario: the coordinator on the simulated engine, seed by seed."""
 
 from __future__ import annotations

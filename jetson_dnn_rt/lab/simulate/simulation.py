@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The simulator: the scheduling engine under a virtual clock.
 
 The second driver of `jetson_dnn_rt.scheduling.engine.Engine`, beside the executor: it calls the

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Results of simulated runs: misses with their confidence, accuracy, energy, responses."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Two controllers that ignore each other: the negative feedback loop that motivates NeuOS.
 
 Paper 004, section 3.2: a system-level controller sets the clocks and an application-level one the

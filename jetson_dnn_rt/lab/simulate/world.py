@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """World: the true times and powers of a simulation, hidden from the policies.
 
 Every policy runs in the same world, seed by seed. Every task has a random stream of its own, and

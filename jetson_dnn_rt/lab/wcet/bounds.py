@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Upper confidence bounds of a quantile of the times, with and without a law of the tail."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Estimate the worst case of every campaign in a trace, with the confidence it deserves.
 
 A campaign is one task, variant and clock configuration. Each gets a verdict: supported (the

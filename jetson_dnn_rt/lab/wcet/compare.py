@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Did an update make the tail worse? Two traces of the same work, before and after.
 
 Campaigns (task, variant, clocks) that are in both are compared: Anderson-Darling on all times,

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Comparison of two campaigns: change of the tail, and validity of bounds in the second one."""
 
 from __future__ import annotations

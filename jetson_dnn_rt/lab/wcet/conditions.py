@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Conditions that a bound of the worst case rests on, tested and described in plain words."""
 
 from __future__ import annotations

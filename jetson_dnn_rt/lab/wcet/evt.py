@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Probabilistic worst-case execution time of a campaign, with the confidence it deserves.
 
 Procedure (`docs/wcet.md`): ties of the timer are spread; stationarity and independence are tested;

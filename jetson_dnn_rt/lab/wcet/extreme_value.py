@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Extreme-value laws: generalised extreme values of maxima, generalised Pareto of excesses.
 
 The shape is xi in both (heavy tail > 0, exponential = 0, finite end < 0), as in Coles, *An

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Goodness of fit: whether a law fits the excesses of the times over a threshold."""
 
 from __future__ import annotations

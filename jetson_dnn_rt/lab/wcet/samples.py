@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Execution and response times read from traces, as arrays for the statistics.
 
 One campaign = one (task, variant, clocks): times of different ones are never mixed. Warm-up jobs

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Statement about the worst case of one campaign: never a number without its verdict."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Distribution-free tests of a series of times: identically distributed, independent, unclustered.
 
 Every ``check_`` function takes values in the order of measurement (`check_clusters` the positions

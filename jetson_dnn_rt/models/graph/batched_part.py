@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """A part of a network for several images at once: the same layers, another first dimension.
 
 Networks come with a batch of 1 written into them: exporters turn sizes into constants. So the

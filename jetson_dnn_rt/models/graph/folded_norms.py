@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Batch norms of an ONNX graph folded into the convolutions before them.
 
 Back ends do it themselves in fp32. Once a graph is converted to FP16 they cannot: a conversion

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Layers of a graph: functional ones as modules, batch norms folded, weights laid out.
 
 Graphs of `torch.export` call ``aten.conv2d`` with weights fetched from the graph; hand-written

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """FP16 as TVM's automatic mixed precision gives it, written into an ONNX graph.
 
 Every operator has a colour. ALLOW is computed in FP16: there it pays. DENY stays in FP32: there it

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """A network cut into stages of about equal time, each of which any back end can run.
 
 The graph's nodes are kept in their order, so the stages one after the other are the network

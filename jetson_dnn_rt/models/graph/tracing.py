@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """From a module to its graph of operators (torch.fx), with the shapes of all values."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Layouts of a network's outputs: the interface of every head.
 
 A new head is one file with a tuple ``LAYOUTS``, one line in `jetson_dnn_rt.models.heads.registry`

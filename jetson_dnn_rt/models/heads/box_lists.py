@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Detectors that return boxes and scores apart: the built-in one, and torchvision's."""
 
 from __future__ import annotations

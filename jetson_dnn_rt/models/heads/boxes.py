@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Boxes of detectors: overlap, non-maximum suppression, and mapping to the source image."""
 
 from __future__ import annotations

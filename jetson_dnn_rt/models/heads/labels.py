@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Names of classes: the usual data sets', a file's, or ``class_N``."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Heads that return logits: segmentation and classification.
 
 A mask of the source image's size is made by deciding the classes at the network's resolution and

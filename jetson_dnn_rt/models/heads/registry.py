@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """All known heads, and recognising one from the shapes of the outputs and the input's size.
 
 Where the shapes are ambiguous:

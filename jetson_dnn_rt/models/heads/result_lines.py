@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Results as values for lines of JSON, with the names of the classes."""
 
 from __future__ import annotations

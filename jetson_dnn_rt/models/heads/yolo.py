@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """YOLO detectors of one output: YOLOX, YOLOv5, YOLOv8 and YOLO11.
 
 Rows are filtered by score before anything else is computed, so the cost follows the number of

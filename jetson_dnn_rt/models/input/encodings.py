@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Layout of a frame's pixels in its array, by the name of the encoding.
 
 The names are those of ``sensor_msgs/image_encodings``. Everything is eight bits a sample; rows may

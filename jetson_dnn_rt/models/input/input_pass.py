@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The input pass: a camera frame written into the network's input buffer in one pass.
 
 The source is read once, by `cv2.resize`, on views of the message's bytes; its colours are split

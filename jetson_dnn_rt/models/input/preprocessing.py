@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Input format of a network, and the place of a picture in it."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The detector and the segmenter that come with the package."""
 
 from __future__ import annotations

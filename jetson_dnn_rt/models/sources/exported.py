@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Programs of `torch.export.save`, read only when nothing in the file can run code.
 
 ``torch.export.load`` unpickles with all rights, evaluates the expressions of open shapes, and

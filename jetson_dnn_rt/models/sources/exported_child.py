@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Loads an exported program, and runs it once, in a child process without rights.
 
 See `jetson_dnn_rt.safety.sandbox`. Imports at the top are made before rights are dropped.

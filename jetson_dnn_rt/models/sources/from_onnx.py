@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """ONNX graphs as torch operators, by onnx2torch, with the fixes that it needs before and after."""
 
 from __future__ import annotations

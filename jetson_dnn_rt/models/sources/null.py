@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """A model that computes nothing and takes scripted times: for tests and for measuring overhead."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """ONNX files: checked, and passed unchanged to the back ends that run ONNX natively."""
 
 from __future__ import annotations

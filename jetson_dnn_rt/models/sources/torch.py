@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Networks that come as torch modules, and their export to ONNX."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Architectures of torchvision: detection, segmentation and classification.
 
 The networks are fed by our preprocessing alone: the detectors' own resize and normalisation are

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """torchvision's networks as modules of one image tensor that return tensors.
 
 All but the two-stage detectors can be traced by torch.fx: parts that depend on the size of the

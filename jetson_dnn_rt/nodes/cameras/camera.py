@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The camera node: a frame source as a ROS camera, and as a direct source of tasks."""
 
 from __future__ import annotations

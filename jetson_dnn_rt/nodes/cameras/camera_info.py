@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Calibration of a camera: from the usual YAML file to a `CameraInfo` message."""
 
 from __future__ import annotations

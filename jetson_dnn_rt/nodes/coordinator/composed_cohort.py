@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The cohort of a composed process: the coordinator is called directly at stage boundaries."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The coordinator as a node: parameters, topics and diagnostics around a policy.
 
 In the composed process it sits in the executor and decides at every stage boundary; in its own

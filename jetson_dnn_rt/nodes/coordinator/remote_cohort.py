@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The cohort of tasks in other processes: decided once a frame, over their topics and parameters.
 
 Each task publishes the LAG of a finished frame on ``~/debug/lag_ms`` and its misses on

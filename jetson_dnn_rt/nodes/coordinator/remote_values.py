@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Values from other processes, checked before anything is computed with them.
 
 On an open network anybody can publish NaN on a task's topics, answer in its place or send its

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Names of rclpy that differ between ROS 2 distributions, or that are private to it.
 
 Every use is in this module, with another way for an rclpy without the name; `test/ros_api` holds

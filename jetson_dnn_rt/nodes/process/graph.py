@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The composed graph in the calling process, from its start to its end."""
 
 from __future__ import annotations

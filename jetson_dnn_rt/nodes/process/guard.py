@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Guards around every callback that ROS calls: a fault costs that call, never the process.
 
 Without a guard an exception in a callback comes out of the executor's `spin_once`. `ManagedNode`

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """A lifecycle node that reports its failures, and can start itself."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The executables: ``ros2 run jetson_dnn_rt camera | detector | ...``.
 
 Nodes are imported when they are made: `run_node` must watch for signals before that.

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """ROS parameters of a node, made from their declaration (`jetson_dnn_rt.config.declaration`).
 
 The declaration gives the ROS descriptor, the check of a new value and the value for the node.

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Quality of service by name, and the events raised when it does not match."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Start and end of a ROS process: contexts, executors, signals, logging.
 
 rclpy's own signal handlers invalidate the context at once, so that no lifecycle transition can run

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Regularity of the arrivals of a stream's frames."""
 
 from __future__ import annotations

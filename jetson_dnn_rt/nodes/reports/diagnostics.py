@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Statuses on ``/diagnostics``, once a second, whether frames come or not.
 
 diagnostic_updater is not used: it is not available everywhere, and its tasks are tied to it. Names

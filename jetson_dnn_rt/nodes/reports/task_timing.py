@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Timing statistics of a task: fed by every job that ends, read by topics and diagnostics."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Timing of a task as ROS topics: numbers for rqt_plot, and windows for ``/statistics``."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Boxes as Foxglove's ImageAnnotations: a light overlay that the viewer draws itself."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Masks as PNG, encoded only while they have subscribers."""
 
 from __future__ import annotations

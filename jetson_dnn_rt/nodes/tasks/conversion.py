@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Results to messages, made once and filled through views of their data.
 
 Assigning an array to ``Image.data`` would be checked element by element (95 ms for one VGA image,

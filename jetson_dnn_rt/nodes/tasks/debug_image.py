@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Debug image: boxes or mask over the frame, drawn only while it has subscribers."""
 
 from __future__ import annotations

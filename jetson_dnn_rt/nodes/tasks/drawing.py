@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Results drawn into a picture of their frame: masks below boxes, with the classes' names."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """One stamped message for each frame that ends, with all its times: ``~/debug/timing``."""
 
 from __future__ import annotations

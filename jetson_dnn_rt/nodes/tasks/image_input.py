@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Frames for tasks: one stream, from a camera or an image topic, shared by its tasks."""
 
 from __future__ import annotations

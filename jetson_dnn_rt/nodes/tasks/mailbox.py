@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """A low-priority thread with a short queue, for work that must never delay an inference."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Publishers of results: detections, masks, and the labels that explain their indices."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The ROS side of a session: image subscriptions, cameras and clocks for the tasks."""
 
 from __future__ import annotations

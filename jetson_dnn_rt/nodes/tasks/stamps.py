@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Capture times of a stream's frames, on the steady clock."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The node of one task: a model on a stream of frames, every frame with a deadline."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Values of a task in the diagnostics: outcomes, budgets, verdict, trace; drift."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Builds the variants that a task lacks, while it runs with the others.
 
 The building is done by a process of its own, ``jetson-dnn-rt build`` at the lowest priority: it

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Builds and measures the variants of a task beforehand, and keeps both in the library."""
 
 from __future__ import annotations

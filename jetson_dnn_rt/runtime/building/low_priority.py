@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Runs a command of the package so that it delays no other process.
 
 It runs at the lowest priority, in a process group of its own, and ends with the thread that

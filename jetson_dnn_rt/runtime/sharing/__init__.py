@@ -1,1 +1,4 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """How the cores are shared: workers and threads of an inference."""

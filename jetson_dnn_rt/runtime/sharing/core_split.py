@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Workers and threads of an inference as one decision: how the cores are shared.
 
 On two cores one worker whose inferences take both (1 x 2) ends a frame sooner; two workers with a

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Forecast of met deadlines: the scheduling engine at the tasks' rates, on a virtual clock."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Call graph of a network, operator by operator, for its certification."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """A network, or a run of its stages, as C99 sources that need no runtime.
 
 DIR gets the kernels as TVM scheduled them, a driver with a static memory plan (one arena, nothing

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Exports a part of a network to a folder of self-contained C sources."""
 
 from __future__ import annotations

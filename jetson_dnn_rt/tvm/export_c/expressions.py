@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """TIR expressions as C text: of one lane, or of a whole GNU C vector."""
 
 from __future__ import annotations

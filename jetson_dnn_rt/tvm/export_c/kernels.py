@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """One lowered kernel as a C function.
 
 A vector of the schedule becomes a loop over its lanes, which is C99, or GNU C vectors, which gcc

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Loop nests of a kernel: loops over the terms of sums, and loops over the sums."""
 
 from __future__ import annotations

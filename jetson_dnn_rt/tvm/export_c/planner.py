@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Places buffers of a network in one arena, so that those in use together do not overlap.
 
 Offset assignment is the problem of Dynamic Storage Allocation, which is NP-hard. Greedy by size

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Content of the C files: the network's kernel calls, its kernels and its memory layout."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The C files around the kernels, and the files that build them."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Entries of the library: key, files, and the text that describes both.
 
 ``entry.json`` holds a schema number, the SHA-256 of its content, and the content: the key, the

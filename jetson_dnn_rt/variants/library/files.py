@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Files of the library: opened without following links, read with a limit, checked by hash."""
 
 from __future__ import annotations

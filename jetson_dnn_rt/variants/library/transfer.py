@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Entries of a library as one file, to copy what was built on one board to others of its kind.
 
 The file is a plain tar: for every entry a folder named by its digest, ``entry.json`` first. Names,

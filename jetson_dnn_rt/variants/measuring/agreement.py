@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Agreement of a variant with the full model, frame by frame and without labels.
 
 The full model's answer stands in for the truth: boxes give mAP@0.5, masks mIoU, classes the share

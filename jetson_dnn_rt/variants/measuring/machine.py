@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The machine that a variant was built for and measured on."""
 
 from __future__ import annotations

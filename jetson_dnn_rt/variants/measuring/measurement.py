@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Measurements of a variant: time per stage, memory, agreement; and whether it is of use."""
 
 from __future__ import annotations

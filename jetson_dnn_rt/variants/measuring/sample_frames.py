@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Frames without labels, taken evenly from a recording: variants are fitted and compared on them.
 
 =======================  ======================================================================

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Times of stages outside the executor: warm-up runs, and measurements of variants."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The stages of one variant, run for the frames of several tasks at once.
 
 The tasks' input buffers are *slots* of one array ``[n, 3, H, W]``, and the outputs of a batch are

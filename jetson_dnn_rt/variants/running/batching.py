@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Tasks that run one model on several cameras, and the batches that they run.
 
 A batch of n is used where it is right and where it is faster:

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Networks that take minutes to prepare: from the library, or built and stored there.
 
 TensorRT's engines are here; those of plug-ins (tuned kernels) have the same interface.

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Parts that all variants of a task share: the input buffer, preprocessing, decoding.
 
 On a CUDA device the input may lie in mapped memory, and the device may convert the frames.

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The stages of one task in one variant: preprocess, the network in one or more parts, decode."""
 
 from __future__ import annotations

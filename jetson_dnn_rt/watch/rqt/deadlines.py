@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The rqt plugin *Deadlines*: frames against their deadlines, misses, variants and clocks."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Starts rqt with one plugin of this package: ``ros2 run jetson_dnn_rt deadlines``."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """rqt_plot for topics that are not there yet, with a window of a minute."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """What the plots show of a view of the graph, without Qt; times are in seconds before the view."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Whole networks decomposed: same nodes, budgets met, close outputs, and JSON round trips."""
 
 from __future__ import annotations

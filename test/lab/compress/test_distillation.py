@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Values to match, their weights, the error of boxes, and varied pictures."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Factors of one layer: exact where the rank is known, better with more, best for the output."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Ranks by rule, the rank of noisy matrices, and budgets spent over layers."""
 
 from __future__ import annotations

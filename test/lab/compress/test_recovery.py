@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Recovery: the decomposed network learns the full one, can be stopped, and never gets worse."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Layers timed on real back ends; large differences only, the machine may be busy."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Chunks of bags, frame by frame, and merged in any order."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """`evaluate` as scripts see it: every mode on small bags with networks that compute nothing."""
 
 from __future__ import annotations

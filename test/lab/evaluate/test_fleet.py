@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """A fleet answers every request once, equal to what one process finds; also when workers die."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Tasks of an evaluation: choices that are made once."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Bags played to the executor: every frame ends in one outcome of every task."""
 
 from __future__ import annotations

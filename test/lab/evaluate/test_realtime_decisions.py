@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """A replay decides as the nodes do: batches, slow-downs and restarts, on a virtual clock."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Measured times through the simulator: what changes, and what must not."""
 
 from __future__ import annotations

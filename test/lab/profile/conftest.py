@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """`jetson-dnn-rt profile` as a script calls it, on a machine of its own."""
 
 from __future__ import annotations

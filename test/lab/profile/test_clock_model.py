@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The models of time and power on boards whose truth is known everywhere."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Co-runners: loads and cohorts that run, that end, and the slow-down that they cause."""
 
 from __future__ import annotations

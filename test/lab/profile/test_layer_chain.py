@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """A network layer by layer: the same bits, a time for each layer, and what has none."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """`profile` as scripts see it: the tables it writes, the JSON, and the errors of bad arguments."""
 
 from __future__ import annotations

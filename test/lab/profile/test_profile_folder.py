@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """`profile --output DIR`: the content of the folder, and continuing after a crash."""
 
 from __future__ import annotations

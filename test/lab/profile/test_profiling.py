@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Profiles of a board whose truth is known, from measuring to tables, with interruptions."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Exports: everything in the trace is in the file, in the form that the format asks for."""
 
 from __future__ import annotations

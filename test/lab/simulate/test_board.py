@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Boards: the formulas of `jetson_dnn_rt.lab.simulate.board`, computed by hand."""
 
 from __future__ import annotations

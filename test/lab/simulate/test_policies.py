@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Policies in simulated worlds: the oracle, `horizon`, and the loop that motivates NeuOS."""
 
 from __future__ import annotations

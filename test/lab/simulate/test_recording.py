@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Recorded runs as worlds: what the trace holds comes back, and only that."""
 
 from __future__ import annotations

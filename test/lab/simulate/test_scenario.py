@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Scenario files: all shipped ones are usable, and errors name the file and the key."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The virtual clock: every time and every energy as worked out by hand."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Worlds: noise with the distribution of the file, and invariants under every policy."""
 
 from __future__ import annotations

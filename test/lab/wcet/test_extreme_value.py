@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Fits of the laws of extremes, against scipy on the same data."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Whether tests of a fitted tail tell a tail from a mixture."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """`jetson-dnn-rt wcet` and `compare` over real trace files."""
 
 from __future__ import annotations

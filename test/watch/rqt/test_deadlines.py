@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The window of the plugin Deadlines, drawn for real by Qt without a screen."""
 
 from __future__ import annotations

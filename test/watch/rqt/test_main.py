@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """What rqt reads of this package fits together, and a missing rqt is named with the fix."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """The wrapper of rqt_plot, with a fake of rqt_plot and of Qt's timer in the place of both."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """What the plots show, without Qt: every value, in its place, and no more than can be drawn."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Plans for the rest of a frame and their costs, from every boundary on, at every clock.
 
 A *plan* has a variant for each remaining stage. For each boundary a few plans are kept that no

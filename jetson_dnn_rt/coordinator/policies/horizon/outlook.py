@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """Look-up tables of `horizon`: everything that can be computed before the first frame.
 
 For one task, boundary and clock configuration a *ladder* is a list of steps, each a plan: with

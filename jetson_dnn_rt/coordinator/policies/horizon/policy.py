@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """`horizon`: the least cost that meets every deadline, from tables of remaining plans.
 
 Before anything runs, the plans for the rest of a frame are computed for every task, boundary and

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """A trace as CSV, XLSX or Chrome/Perfetto JSON.
 
 A trace is the output folder of a command, its folder `trace`, or one of the files in it. The CSV

@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """A trace as Chrome trace events, for ui.perfetto.dev and chrome://tracing.
 
 Each task is a process: its stages are slices, each job a bar from release to completion, its

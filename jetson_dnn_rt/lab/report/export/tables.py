@@ -1,3 +1,6 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
 """A trace as tables, CSV or Excel: a row for each job, and one for each stage that ran.
 
 Columns with a steady time as traced end in ``_ns``, those with a difference of such times in
