@@ -23,6 +23,8 @@ ROOT = Path(__file__).resolve().parent.parent
 CHECKS = {
     "format": ("ruff", "format", "--check", "."),
     "lint": ("ruff", "check", "."),
+    # Apart: --preview changes other rules, too.
+    "copyright lines": ("ruff", "check", "--preview", "--select", "CPY001", "."),
     "types": ("mypy",),
     "import rules": ("lint-imports", "--no-cache"),
 }
