@@ -1,7 +1,7 @@
 # Jetson with JetPack 7: Ubuntu 24.04, Jazzy, CUDA 13.0, TensorRT 10.13. NVIDIA publishes no
 # l4t-jetpack for it; the images for Arm servers serve. From the checkout:
 #   docker build -f docker/jetpack7.Dockerfile -t jetson_dnn_rt:jetpack7 .
-# What was tried of it, and how to run it: docs/install.md.
+# What was tried of it, and how to run it: docs/install.md. Pinned by its tag: no digest could be had.
 FROM nvcr.io/nvidia/tensorrt:25.08-py3
 
 SHELL ["/bin/bash", "-o", "pipefail", "-c"]

@@ -26,7 +26,7 @@ from launch_ros.actions import Node
 from launch_ros.substitutions import ExecutableInPackage
 
 from jetson_dnn_rt.cli.environment import choose_profile
-from jetson_dnn_rt.nodes.process.launch_tools import has_package, read_graph
+from jetson_dnn_rt.nodes.process.launch_tools import has_package, read_graph, read_switches
 from launch import LaunchDescription
 
 PACKAGE = "jetson_dnn_rt"
@@ -70,10 +70,10 @@ ARGUMENTS = (
     ("record_bag", "", "record results and timing into a bag of this name"),
     ("log_level", "info", "debug, info, warn, error or fatal"),
 )
-TIMING = (
-    *("processing_time_ms", "pipeline_latency_ms", "lateness_ms", "deadline_ms"),
-    *("wcet_ms", "pwcet_ms", "p50_ms", "p99_ms", "p999_ms", "hwm_ms", "drift"),
-    *("deadline_misses", "deadline_miss_ratio"),
+# Only topics that exist by themselves: a recorder subscribes to what it sees. `timing` has all.
+OF_TASK = (
+    *("label_info", "debug/timing", "debug/processing_time_ms", "debug/pipeline_latency_ms"),
+    *("debug/lateness_ms", "debug/deadline_ms", "debug/deadline_misses"),
 )
 BESIDE_IMAGES = ("label_info", "camera_info")
 RESPAWN_DELAY_S = 2.0
@@ -92,7 +92,7 @@ def make_node(graph, overrides, process):
         namespace=posixpath.normpath(posixpath.join(graph.file.namespace, space)),
         parameters=[str(graph.file.path), overrides],
         remappings=process.remappings,
-        ros_arguments=["--log-level", LaunchConfiguration("log_level")],
+        ros_arguments=["--log-level", LaunchConfiguration("log_level"), *find_enclave(process)],
         respawn=LaunchConfiguration("respawn"),
         respawn_delay=RESPAWN_DELAY_S,
         additional_env=ENVIRONMENT,
@@ -102,6 +102,12 @@ def make_node(graph, overrides, process):
         sigkill_timeout="2",
         **named,
     )
+
+
+def find_enclave(process):
+    """Rights of a process, with the names of config/security, where SROS2 is on."""
+    secured = os.environ.get("ROS_SECURITY_ENABLE") == "true"
+    return ["--enclave", f"/{process.node or process.executable}"] if secured else []
 
 
 def make_plot(graph):
@@ -123,7 +129,7 @@ def make_recorder(graph, bag):
     spaces = dict.fromkeys(posixpath.dirname(name) for name in (*graph.tasks, *graph.cameras))
     topics = [*graph.outputs.values(), "/diagnostics", "/statistics"]
     topics += [posixpath.join(prefix, s, name) for s in spaces for name in BESIDE_IMAGES]
-    topics += [f"{prefix}{task}/debug/{name}" for task in graph.tasks for name in TIMING]
+    topics += [posixpath.join(prefix, task, name) for task in graph.tasks for name in OF_TASK]
     command = ["ros2", "bag", "record", "-o", bag, *topics]
     return ExecuteProcess(cmd=command, output="screen", additional_env=ENVIRONMENT)
 
@@ -151,6 +157,8 @@ def make_build(graph, overrides):
 
 def start(context):
     values = {name: LaunchConfiguration(name).perform(context) for name, _, _ in ARGUMENTS}
+    values |= read_switches(values)
+    context.launch_configurations.update(values)  # conditions take fewer words
     graph = read_graph(values, CONFIG, context.launch_configurations.get("ros_namespace", ""))
     overrides = graph.write_overrides()
     running = [make_node(graph, overrides, process) for process in graph.processes]

@@ -111,12 +111,12 @@ def start(context):
     path = Path(arguments["bag"]).expanduser()
     topic = arguments["topic"]
     topic = topic if topic.startswith("/") or not topic else f"/{topic}"
-    with open_image_bag(path, topic) as bag:
+    with open_image_bag(path, topic, messages=False) as bag:
         topic, compressed = bag.topic, bag.kind == COMPRESSED
         notes = [LogInfo(msg=f"{path}: {note}") for note in bag.notes]
     if not has_package("ros2bag"):
         raise RuntimeError(
-            "ros2 bag is not installed (ros-<distro>-ros2bag and -rosbag2-storage-default-plugins)"
+            "ros2 bag is not installed (ros-<distro>-ros2bag and -rosbag2-storage-mcap)"
         )
     # The nodes add the transport's suffix to the name themselves.
     base = topic.removesuffix(SUFFIX) if compressed else topic

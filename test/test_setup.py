@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 import sys
 import sysconfig
 from pathlib import Path
@@ -175,6 +176,16 @@ def test_each_distribution_has_its_wheels_and_stamp(tmp_path, monkeypatch, ros):
         for one in setup_ros.DISTRIBUTIONS
     }
     assert len(stamps) == len(setup_ros.DISTRIBUTIONS)
+
+
+def test_every_file_that_is_installed_makes_the_package_stale(monkeypatch):
+    seen = {}
+    monkeypatch.setattr("setuptools.setup", lambda **given: seen.update(given))
+    monkeypatch.setattr(sys, "argv", ["setup.py", "install"])
+    monkeypatch.chdir(setup_env.ROOT)
+    runpy.run_path("setup.py")
+    sources = {Path(file).parts[0] for _, files in seen["data_files"] for file in files}
+    assert {"config", "examples", "plugin.xml"} <= sources <= {*setup_env.PACKAGE_SOURCES}
 
 
 def test_failing_command_shows_its_end_and_the_fix(tmp_path):

@@ -62,8 +62,8 @@ from setup_ros import (  # noqa: E402
 )
 
 PACKAGE_SOURCES = (
-    *("setup.py", "setup.cfg", "package.xml"),
-    *("config", "launch", "requirements", "resource"),
+    *("setup.py", "setup.cfg", "package.xml", "plugin.xml"),
+    *("config", "examples", "launch", "requirements", "resource"),
 )
 ENVIRONMENT_SOURCES = ("requirements", "interfaces")
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import subprocess
+import sys
 import tempfile
 
 import cv2
@@ -250,6 +252,21 @@ def test_without_rosbags_or_zstandard_the_fix_is_said(tmp_path, monkeypatch):
     monkeypatch.setattr(importlib, "import_module", find_nothing)
     with pytest.raises(ConfigurationError, match=r"rosbags >= 0.11.*\[bags\]"):
         compression.import_zstd()
+
+
+@pytest.mark.parametrize("plugin", StoragePlugin)
+def test_what_a_bag_holds_is_read_without_rosbags(tmp_path, plugin):
+    """As by replay.launch.py, which runs on the Python of ROS."""
+    path = write_bag(tmp_path / "bag", [make_image(0)], plugin=plugin)
+    program = (
+        "import sys; sys.modules['rosbags'] = None\n"
+        "from jetson_dnn_rt.cameras.bags.image_bag import open_image_bag\n"
+        "with open_image_bag(sys.argv[1], messages=False) as bag:\n"
+        "    print(bag.topic, bag.kind, bag.count)"
+    )
+    command = [sys.executable, "-c", program, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == [TOPIC, "sensor_msgs/msg/Image", "1"], done.stderr
 
 
 def test_bags_of_ros_1(tmp_path):

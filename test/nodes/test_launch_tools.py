@@ -16,12 +16,14 @@ pytest.importorskip("ament_index_python", reason="ament_index_python is missing:
 
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.nodes.process.launch_tools import (
+    SWITCHES,
     Process,
     find_params_file,
     find_trace_dir,
     has_package,
     is_true,
     read_graph,
+    read_switches,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -96,9 +98,20 @@ def test_where_jobs_are_traced(monkeypatch, record, trace_dir, expected):
     assert find_trace_dir({"record": record, "trace_dir": trace_dir}) == expected
 
 
-def test_a_name_for_a_bag_belongs_into_another_argument():
-    with pytest.raises(ValueError, match="a bag is recorded with record_bag:=NAME"):
-        find_trace_dir({"record": "my_bag", "trace_dir": ""})
+def test_switches_are_read_alike_and_the_one_that_is_neither_is_named():
+    words = dict(zip(SWITCHES, ("yes", "Off", "1", "true", "no", "FALSE"), strict=True))
+    assert list(read_switches(words).values()) == [
+        *("true", "false", "true", "true", "false", "false")
+    ]
+    with pytest.raises(ValueError, match="plot: true or false expected, not 'perhaps'"):
+        read_switches({**words, "plot": "perhaps"})
+    with pytest.raises(ValueError, match=r"record: .*a bag is recorded with record_bag:=NAME"):
+        read_switches({**words, "record": "my_bag"})
+
+
+def test_no_task_is_called_none():
+    with pytest.raises(ValueError, match="none is no task"):
+        read(tasks="none")
 
 
 # -- the parameter file ---------------------------------------------------------------------------

@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import array
+import ast
 import math
 import platform
+from pathlib import Path
 
 import cv2
 import numpy as np
@@ -29,6 +31,8 @@ from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
 from jetson_dnn_rt.nodes.reports import timing_reports
 from jetson_dnn_rt.nodes.tasks.task_node import DetectorNode
 from jetson_dnn_rt.platforms.clocks import ClockSpace
+
+ROOT = Path(__file__).parents[2]
 
 LATCHED = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
 
@@ -351,6 +355,25 @@ def test_topics_of_numbers_are_there_while_somebody_subscribes(ros, monkeypatch)
     inbox.wait_count(1)
     assert node.trigger_deactivate() == node.trigger_cleanup()
     assert find_own() == set()
+
+
+def test_what_the_launch_file_records_is_there_by_itself(ros):
+    """A recorder subscribes to the topics that it sees, and to no others."""
+    tree = ast.parse((ROOT / "launch" / "perception.launch.py").read_text("utf-8"))
+    (value,) = (
+        one.value
+        for one in tree.body
+        if isinstance(one, ast.Assign) and ast.unparse(one.targets[0]) == "OF_TASK"
+    )
+    names = [one.value for one in ast.walk(value) if isinstance(one, ast.Constant)]
+    assert "debug/timing" in names
+    Bench(ros).start()
+
+    def missing():
+        found = ros.probe.get_publisher_names_and_types_by_node("detector", "/")
+        return {f"/detector/{name}" for name in names} - {topic for topic, _ in found}
+
+    ros.wait(lambda: not missing(), f"{names}")
 
 
 def test_a_debug_topic_that_is_not_there_is_refused(ros):

@@ -156,7 +156,7 @@ class ImageBag:
         self.close()
 
 
-def open_image_bag(path: Path | str, topic: str = "") -> ImageBag:
+def open_image_bag(path: Path | str, topic: str = "", *, messages: bool = True) -> ImageBag:
     """Open one topic with images of a bag of rosbag2 (sqlite3, mcap) or of ROS 1.
 
     Parameters
@@ -165,6 +165,9 @@ def open_image_bag(path: Path | str, topic: str = "") -> ImageBag:
         Folder of a bag, or one of its files; ``~`` is the home directory.
     topic : str, optional
         May be omitted when only one topic has images.
+    messages : bool
+        Whether messages will be read, for which rosbags is needed; otherwise MCAP and SQLite do
+        without it. The launch file only asks what there is, and runs on the Python of ROS.
 
     Raises
     ------
@@ -174,7 +177,7 @@ def open_image_bag(path: Path | str, topic: str = "") -> ImageBag:
         When there is no such bag, nothing of it can be read, or it holds no image.
     """
     path = Path(path).expanduser()
-    if path.exists() and importlib.util.find_spec("rosbags") is None:
+    if messages and path.exists() and importlib.util.find_spec("rosbags") is None:
         raise ConfigurationError(
             f"bag {path} is read with rosbags, which is not installed: "
             "pip install 'jetson_dnn_rt[bags]'"

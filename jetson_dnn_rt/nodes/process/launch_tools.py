@@ -48,12 +48,28 @@ _WORDS = {
 }
 
 
+SWITCHES = ("autostart", "composed", "respawn", "build_only", "plot", "record")
+"""Arguments of perception.launch.py that are true or false."""
+
+
 def is_true(text: str) -> bool:
     """Read a yes-or-no launch argument, in any case; `ValueError` for anything else."""
     try:
         return _WORDS[text.lower()]
     except KeyError:
         raise ValueError(f"true or false expected, not {text!r}") from None
+
+
+def read_switches(arguments: Mapping[str, str]) -> dict[str, str]:
+    """Read the `SWITCHES`, as ``true`` or ``false``; `ValueError` names one that is neither."""
+    read = {}
+    for name in SWITCHES:
+        try:
+            read[name] = str(is_true(arguments[name])).lower()
+        except ValueError as error:
+            hint = "; a bag is recorded with record_bag:=NAME" if name == "record" else ""
+            raise ValueError(f"{name}: {error}{hint}") from error
+    return read
 
 
 def has_package(name: str) -> bool:
@@ -68,10 +84,7 @@ def has_package(name: str) -> bool:
 def find_trace_dir(arguments: Mapping[str, str]) -> str:
     """Folder of the job traces; empty = as in the parameter file."""
     home = os.environ.get("ROS_HOME") or "~/.ros"
-    try:
-        record = is_true(arguments["record"])
-    except ValueError as error:
-        raise ValueError(f"record: {error}; a bag is recorded with record_bag:=NAME") from error
+    record = is_true(arguments["record"])
     given = arguments["trace_dir"] or (f"{home}/jetson_dnn_rt" if record else "")
     return str(Path(given).expanduser()) if given else ""
 
@@ -235,6 +248,8 @@ def _read_names(file: ParameterFile, arguments: Mapping[str, str]) -> dict[str, 
     names: dict[str, Any] = {}
     if arguments["tasks"]:
         names["tasks"] = split(arguments["tasks"])
+        if NONE in names["tasks"]:
+            raise ValueError("tasks: none is no task; fix: name those to start, or leave it out")
     if topic or cameras == NONE:
         names["cameras"] = [""]
     elif cameras:
