@@ -152,6 +152,16 @@ def cache_folder(tmp_path_factory):
 
 
 @pytest.fixture
+def empty_domain(monkeypatch):
+    """A ROS domain without nodes of other tests, for what looks nodes up by their names.
+
+    What a failed test holds on to, above all a DDS participant, stays in the run's domain.
+    """
+    number = int(os.environ["ROS_DOMAIN_ID"]) + 49
+    monkeypatch.setenv("ROS_DOMAIN_ID", str(1 + number % 100))
+
+
+@pytest.fixture
 def ros():
     """A context on real DDS with a spinning thread, ended cleanly after the test."""
     pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 2")

@@ -19,6 +19,7 @@ pytest.importorskip("openvino", reason="openvino is not installed: two back ends
 PROGRAM = Path(__file__).resolve().parents[1] / "campaigns" / "rogue.py"
 
 
+@pytest.mark.usefixtures("empty_domain")
 def test_nothing_that_a_stranger_sends_ends_a_process():
     """EDGES 0, 4: wrong values and types on every topic, service and parameter cost nobody."""
     # How many frames are met says something on a quiet machine only: the campaign by hand looks.

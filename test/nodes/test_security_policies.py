@@ -7,6 +7,7 @@ import pytest
 import security_policies
 
 
+@pytest.mark.usefixtures("empty_domain")
 @pytest.mark.parametrize("name", security_policies.ENCLAVES)
 def test_a_policy_allows_the_endpoints_of_its_nodes_and_nothing_else(name):
     policy = security_policies.render(security_policies.collect(name))

@@ -330,6 +330,7 @@ def test_every_frame_that_ends_has_a_timing_message(ros):
     assert {key.partition(".")[0] for m in (met, failed) for key in values_of(m)} <= documented
 
 
+@pytest.mark.usefixtures("empty_domain")
 def test_topics_of_numbers_are_there_while_somebody_subscribes(ros, monkeypatch):
     bench = Bench(ros, debug_topics=["lateness_ms"])
     bench.start()
@@ -357,6 +358,7 @@ def test_topics_of_numbers_are_there_while_somebody_subscribes(ros, monkeypatch)
     assert find_own() == set()
 
 
+@pytest.mark.usefixtures("empty_domain")
 def test_what_the_launch_file_records_is_there_by_itself(ros):
     """A recorder subscribes to the topics that it sees, and to no others."""
     tree = ast.parse((ROOT / "launch" / "perception.launch.py").read_text("utf-8"))

@@ -13,7 +13,7 @@ pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 
 
 from diagnostic_msgs.msg import DiagnosticArray
 from std_srvs.srv import SetBool
-from task_bench import Bench, diagnostics_of, make_image
+from task_bench import Bench, Log, diagnostics_of, make_image
 
 from jetson_dnn_rt.backends.null import NullRunner
 from jetson_dnn_rt.nodes.process.lifecycle import FAILURE, SUCCESS
@@ -101,7 +101,9 @@ def stuck(ros, block, monkeypatch):
     block.armed = True
     bench.images.publish(make_image(ros))
     assert block.entered.wait(60)
-    assert bench.node.trigger_deactivate() == FAILURE
+    log = Log(bench.node)
+    assert bench.node.trigger_deactivate() == SUCCESS
+    assert log.count("is removed when it returns") == 1
     yield bench
     ros.wait(lambda: bench.images.get_subscription_count() == 1, "the subscription")
     bench.send(make_image(ros), 1)
@@ -112,8 +114,6 @@ def stuck(ros, block, monkeypatch):
 def test_a_removal_that_times_out_is_finished_later(ros, block, stuck):
     """EDGES 15: the task can be activated again; nobody closes its runners meanwhile."""
     bench = stuck
-    assert "is removed when it returns" in bench.node.fault
-    assert bench.node.trigger_deactivate() == SUCCESS
     assert bench.node.trigger_activate() == FAILURE
     assert "still being removed" in bench.node.fault
     block.armed = False
@@ -124,12 +124,11 @@ def test_a_removal_that_times_out_is_finished_later(ros, block, stuck):
 
 
 def test_a_cleanup_while_a_stage_runs_closes_its_runners_when_it_returns(ros, block, stuck):
-    """EDGES 15: deactivated, deactivated again and cleaned up: nothing in use is closed."""
+    """EDGES 15: deactivated and cleaned up: nothing in use is closed."""
     bench, closed = stuck, threading.Event()
     loaded = bench.node.loaded
     close = loaded.close
     loaded.close = lambda: (close(), closed.set())
-    assert bench.node.trigger_deactivate() == SUCCESS
     assert bench.node.trigger_cleanup() == SUCCESS
     assert not closed.is_set()
     block.armed = False
