@@ -128,8 +128,14 @@ def test_requests_that_rclpy_chokes_on_end_no_process(start, ros):
     unusable = Parameter(name="deadline_ms", value=ParameterValue(type=99))
     for _ in range(3):
         ros.call(lambda: client.call_async(SetParameters.Request(parameters=[unusable])))
-    state = ros.request(GetState, "detector/get_state", GetState.Request()).current_state
-    assert state.label == "active"
+    # "schedulable" is logged while the node is activated.
+    ros.wait(
+        lambda: (
+            ros.request(GetState, "detector/get_state", GetState.Request()).current_state.label
+            == "active"
+        ),
+        "active",
+    )
     assert process.end(signal.SIGTERM) == 0
 
 
