@@ -157,8 +157,9 @@ def make_build(graph, overrides):
 
 def start(context):
     values = {name: LaunchConfiguration(name).perform(context) for name, _, _ in ARGUMENTS}
-    values |= read_switches(values)
-    context.launch_configurations.update(values)  # conditions take fewer words
+    switches = read_switches(values)
+    values |= switches
+    context.launch_configurations.update(switches)  # conditions take fewer words
     graph = read_graph(values, CONFIG, context.launch_configurations.get("ros_namespace", ""))
     overrides = graph.write_overrides()
     running = [make_node(graph, overrides, process) for process in graph.processes]

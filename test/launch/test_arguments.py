@@ -110,7 +110,9 @@ def test_an_including_launch_file_keeps_its_environment(tmp_path, monkeypatch):
     ("arguments", "reason"),
     [
         ({"params_file": "nowhere.yaml"}, "params_file: nowhere.yaml is neither in"),
-        ({"composed": "perhaps"}, "true or false expected, not 'perhaps'"),
+        ({"composed": "perhaps"}, "composed: true or false expected, not 'perhaps'"),
+        ({"plot": "perhaps"}, "plot: true or false expected, not 'perhaps'"),
+        ({"tasks": "none"}, "none is no task"),
         ({"cameras": "front", "input_image_topic": "/image"}, "images come from one of them"),
     ],
 )
@@ -200,3 +202,19 @@ def test_where_rqt_is_missing_the_fix_is_said_and_the_launch_goes_on():
     assert code == 0, said
     assert "fix: sudo apt install ros-<distro>-rqt-gui" in said
     assert "foxglove_layout.json" in said
+
+
+@pytest.mark.launch
+@pytest.mark.parametrize(
+    ("composed", "enclaves"),
+    [("true", {"/perception"}), ("false", {"/camera", "/detector", "/segmenter"})],
+)
+def test_each_process_gets_its_enclave_where_sros2_is_on(
+    tmp_path, monkeypatch, composed, enclaves
+):
+    """None of them is in this keystore, so every process ends, and its command is logged."""
+    monkeypatch.setenv("ROS_SECURITY_ENABLE", "true")
+    monkeypatch.setenv("ROS_SECURITY_STRATEGY", "Enforce")
+    monkeypatch.setenv("ROS_SECURITY_KEYSTORE", str(tmp_path))
+    _, said = run_launch(PERCEPTION, {"composed": composed})
+    assert set(re.findall(r"--enclave (\S+)", said)) == enclaves

@@ -60,7 +60,7 @@ class TestPerception(Probe):
         from vision_msgs.msg import Detection2DArray
 
         message = self.receive(Detection2DArray, f"{NAMESPACE}/detections")
-        assert message.header.frame_id == "camera"
+        assert message.header.frame_id == "camera_optical_frame"
         assert message.header.stamp.sec > 0
 
     def test_masks_have_the_camera_s_size(self):

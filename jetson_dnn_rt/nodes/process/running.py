@@ -212,7 +212,7 @@ class Spinner:
         return not self._thread.is_alive()
 
     def _wake(self) -> None:
-        """End a `spin_once` that waits; `Executor.wake` does not, it only ends its wait set."""
+        """End a `spin_once` that waits: `Executor.wake` leaves it waiting for its time-out."""
         self.executor.create_task(_do_nothing)
 
     def _run(self) -> None:
