@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from functools import partial
 
-from jetson_dnn_rt.config.declaration import dynamic_parameter, parameter
+from jetson_dnn_rt.config.declaration import dynamic_parameter, fixed_parameter, parameter
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.tasks import TaskParameters
 
@@ -49,7 +49,17 @@ class TaskConfig:
         "builtin:detector", "builtin:NAME, onnx:PATH, torchvision:NAME, exported:PATH or null:MS"
     )
     weights: str = parameter("DEFAULT", "Of torchvision models: DEFAULT, none or a file")
-    head: str = parameter("auto", "Layout of the outputs; auto = recognised by their shapes")
+    head: str = fixed_parameter(
+        "auto",
+        "Layout of the outputs; auto = recognised by the file's metadata and the outputs; "
+        "package.module:Class = a decoder of your own, which is code",
+    )
+    outputs: tuple[str, ...] = parameter(
+        (), "Outputs of an ONNX file to use, of masks one topic each; [''] = all"
+    )
+    constant_inputs: tuple[str, ...] = parameter(
+        (), "NAME=VALUE of the inputs of an ONNX file beside the image; [''] = known ones"
+    )
     labels: tuple[str, ...] = parameter(
         (), "Names of the classes, or one of coco80, coco91, voc21, imagenet, a file; [''] = auto"
     )

@@ -67,6 +67,8 @@ def open_model(config: TaskConfig, *, trust: bool = False) -> Model:
         weights=config.weights,
         preprocessing=config.preprocessing() or None,
         trust=trust,
+        outputs=config.outputs,
+        constants=config.constant_inputs,
     )
 
 

@@ -10,7 +10,14 @@ from typing import cast
 
 import numpy as np
 
-from jetson_dnn_rt.models.heads.base import DecoderSettings, Grid, Layout, Match, Outputs
+from jetson_dnn_rt.models.heads.base import (
+    DecoderSettings,
+    Inspected,
+    Layout,
+    Match,
+    Outputs,
+    check_scores,
+)
 from jetson_dnn_rt.models.heads.boxes import finish
 from jetson_dnn_rt.models.input.preprocessing import Floats, Geometry, Preprocessing
 from jetson_dnn_rt.results import Detections
@@ -42,29 +49,36 @@ def decode_torchvision(
     return finish(boxes[kept].astype(np.float32), scores[kept], labels[kept], geometry, settings)
 
 
-def _match_boxes_scores(outputs: Outputs, grid: Grid) -> Match | None:
-    match [output.shape for output in outputs]:
+def _match_boxes_scores(seen: Inspected) -> Match | None:
+    match seen.shapes:
         case [(1, rows, 4), (1, scored, classes)] if rows == scored:
-            return Match(classes, f"{rows} boxes with {classes} scores each")
+            return Match(
+                lambda: decode_boxes_scores,
+                classes,
+                f"{rows} boxes with {classes} scores each",
+                fault=check_scores(seen.outputs[1]),
+            )
     return None
 
 
-def _match_torchvision(outputs: Outputs, grid: Grid) -> Match | None:
-    integers = [o for o in outputs if o.ndim == 1 and np.issubdtype(o.dtype, np.integer)]
-    match sorted((output.shape for output in outputs), key=len):
+def _match_torchvision(seen: Inspected) -> Match | None:
+    integers = [o for o in seen.outputs if o.ndim == 1 and np.issubdtype(o.dtype, np.integer)]
+    match sorted(seen.shapes, key=len):
         case [(_,), (_,), (_, 4)] if len(integers) == 1:
-            return Match(0, "boxes, integer labels and scores as lists")
+            return Match(
+                lambda: decode_torchvision, 0, "boxes, integer labels and scores as lists"
+            )
     return None
 
 
 LAYOUTS = (
     Layout(
         "torchvision", "boxes [N, 4], labels [N] integer, scores [N]", _match_torchvision,
-        lambda input_size: decode_torchvision, partial(Preprocessing, resize="stretch"),
+        partial(Preprocessing, resize="stretch"),
         default_classes=91,  # COCO's numbering
     ),
     Layout(
         "boxes_scores", "boxes [1, N, 4] x1, y1, x2, y2 in input pixels, [1, N, C]",
-        _match_boxes_scores, lambda input_size: decode_boxes_scores, Preprocessing,
+        _match_boxes_scores, Preprocessing,
     ),
 )  # fmt: skip
