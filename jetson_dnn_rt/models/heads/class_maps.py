@@ -146,6 +146,7 @@ LAYOUTS = (
     Layout(
         "class_map", "classes [1, h, w] or [1, 1, h, w], integer",
         partial(_match_one, whole=True), imagenet_input, "segmentation", default_classes=256,
+        task="semantic",
     ),
     Layout(
         "masks", "several masks, each as one of the above; `outputs` names them",

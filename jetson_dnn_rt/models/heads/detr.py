@@ -41,7 +41,8 @@ class DetrDecoder:
     """Logits or scores ``[N, C]`` and boxes ``[N, 4]`` of the queries.
 
     `order` has the places of both among the outputs; one place = columns of one output, boxes
-    first. `scores` says what they are: ``softmax`` and ``sigmoid`` of logits, or ``plain``.
+    first. `scores` says what they are: ``softmax`` and ``sigmoid`` of logits, ``plain``, or
+    ``chosen``: one output ``[N, 6]`` of boxes, score and class.
     """
 
     def __init__(self, input_size: tuple[int, int], order: tuple[int, ...], scores: str) -> None:
@@ -53,6 +54,8 @@ class DetrDecoder:
         self, outputs: Outputs, geometry: Geometry, settings: DecoderSettings
     ) -> Detections:
         """Decode one frame."""
+        if self._scores == "chosen":
+            return self._read_rows(cast(Floats, outputs[0][0]), geometry, settings)
         if len(self._order) == 1:
             values, boxes = outputs[self._order[0]][0][:, 4:], outputs[self._order[0]][0][:, :4]
         else:
@@ -60,6 +63,14 @@ class DetrDecoder:
         rows, class_ids, scores = self._find(cast(Floats, values), settings.confidence)
         corners = to_corners(boxes[rows].astype(np.float32) * self._sides)
         return select(corners, scores, class_ids, geometry, settings, suppress=False)[0]
+
+    def _read_rows(
+        self, rows: Floats, geometry: Geometry, settings: DecoderSettings
+    ) -> Detections:
+        rows = rows[rows[:, 4] >= settings.confidence].astype(np.float32)
+        corners = to_corners(rows[:, :4] * self._sides)
+        class_ids = rows[:, 5].astype(np.int64)
+        return select(corners, rows[:, 4], class_ids, geometry, settings, suppress=False)[0]
 
     def _find(
         self, values: Floats, confidence: float
@@ -73,8 +84,10 @@ class DetrDecoder:
             rows = np.flatnonzero(scores >= confidence)
             return rows, class_ids[rows], scores[rows]
         if self._scores == "plain":
-            rows, class_ids = np.nonzero(values >= confidence)
-            return rows, class_ids, values[rows, class_ids]
+            best = values.argmax(axis=1)
+            scores = values[np.arange(len(values)), best]
+            rows = np.flatnonzero(scores >= confidence)
+            return rows, best[rows], scores[rows]
         # The threshold as a logit: few exponentials are computed.
         with np.errstate(divide="ignore"):
             limit = np.log(confidence) - np.log1p(-confidence)
@@ -128,6 +141,29 @@ def _match_two(seen: Inspected, *, softmax: bool) -> Match | None:
     )
 
 
+def _match_rows(seen: Inspected) -> Match | None:
+    match seen.shapes:
+        case [(1, rows, 6)] if rows <= _MOST_QUERIES:
+            values = seen.outputs[0][0]
+            if not values.any() or check_scores(values[:, :5]):
+                return None
+            if np.any(values[:, 5] != np.rint(values[:, 5])):
+                return None
+            said = seen.metadata.head
+            fault = f"the file says its head is {said}" if said not in ("", _ULTRALYTICS) else ""
+            return Match(
+                partial(DetrDecoder, seen.input_size, (0,), "chosen"),
+                0,
+                f"{rows} queries with box from 0 to 1, score and class",
+                fault=fault,
+            )
+    return None
+
+
+_ULTRALYTICS = "RTDETRDecoder"
+"""Head of RT-DETR in Ultralytics' metadata."""
+
+
 def _match_columns(seen: Inspected) -> Match | None:
     match seen.shapes:
         case [(1, rows, columns)] if rows <= _MOST_QUERIES and columns > 4:
@@ -160,5 +196,9 @@ LAYOUTS = (
     Layout(
         "rtdetr", "[1, N, 4+C] cx, cy, w, h from 0 to 1 and scores (Ultralytics' RT-DETR)",
         _match_columns, partial(Preprocessing, resize="stretch"), task="detect",
+    ),
+    Layout(
+        "rtdetr_rows", "[1, N, 6] cx, cy, w, h from 0 to 1, score, class (the same, 2026)",
+        _match_rows, partial(Preprocessing, resize="stretch"), task="detect", default_classes=80,
     ),
 )  # fmt: skip

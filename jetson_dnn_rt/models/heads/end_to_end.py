@@ -146,12 +146,10 @@ def _match_rows(seen: Inspected) -> Match | None:
     rows = _find_rows(seen, 6)
     if rows is None:
         return None
-    return Match(
-        lambda: decode_rows,
-        0,
-        f"{len(rows)} rows of box, score and class",
-        fault=_check_rows(rows),
-    )
+    fault = _check_rows(rows)
+    if not fault and rows.any() and not check_scores(rows[:, :4]):
+        fault = "all its boxes would lie in one pixel"
+    return Match(lambda: decode_rows, 0, f"{len(rows)} rows of box, score and class", fault=fault)
 
 
 def _match_mask_rows(seen: Inspected) -> Match | None:
