@@ -61,14 +61,24 @@ def find_plugins(model: onnx.ModelProto) -> tuple[str, ...]:
     return tuple(sorted({node.op_type for node in model.graph.node} & set(_PLUGINS)))
 
 
+def _find_inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
+    """Inputs that are not weights."""
+    weights = {tensor.name for tensor in model.graph.initializer}
+    return [value for value in model.graph.input if value.name not in weights]
+
+
+def describe_inputs(model: onnx.ModelProto) -> tuple[str, ...]:
+    """The inputs for people: name, type, shape; 0 = open."""
+    return tuple(map(_describe, _find_inputs(model)))
+
+
 def adapt(model: onnx.ModelProto, options: SourceOptions, metadata: Metadata) -> Adapted:
     """Bring a graph to one float32 input ``[1, 3, H, W]``; changes it in place.
 
     `ModelError` without the name of the file where that cannot be done, `ConfigurationError` where
     an option cannot be used.
     """
-    weights = {tensor.name for tensor in model.graph.initializer}
-    inputs = [value for value in model.graph.input if value.name not in weights]
+    inputs = _find_inputs(model)
     image = _find_image(inputs)
     size, last = _find_size(image, options.input_size, metadata)
     others = [value for value in inputs if value is not image]
