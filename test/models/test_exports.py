@@ -33,6 +33,7 @@ RESIZE = {
     "letterbox center": "letterbox_center",
     "letterbox topleft": "letterbox_topleft",
     "stretch": "stretch",
+    "stretch (square)": "stretch",
 }
 
 
@@ -50,6 +51,9 @@ class Recording:
         with np.load(FOLDER / f"{name}.npz") as file:
             arrays = {key: file[key] for key in file.files}
         meta = json.loads(str(arrays.pop("meta")))
+        for key in [key for key in arrays if key.startswith("alt_")]:
+            # With orig_target_sizes = the size of the input, as the ONNX source sets it.
+            arrays[key.removeprefix("alt_")] = arrays[key]
         kinds = [_kind_of(output["dtype"]) for output in meta["outputs"]]
         outputs, probes = (
             [arrays[f"{key}_{i}"].astype(kind) for i, kind in enumerate(kinds)]
@@ -103,11 +107,22 @@ def _kind_of(text: str) -> str:
 
 def _size_of(meta: dict[str, Any]) -> tuple[int, int]:
     shape = meta["input_used"]
+    if len(shape) == 3:
+        return shape[1], shape[2]
     return (shape[1], shape[2]) if shape[3] == 3 and shape[1] != 3 else (shape[2], shape[3])
 
 
 HEADS = {
     "detr": "detr",
+    "dfine_official": "box_lists",
+    "rfdetr_nano": "rfdetr",
+    "rtdetrv2_official": "box_lists",
+    "tv_efficientnet_b0": "classification",
+    "tv_fasterrcnn": "torchvision",
+    "tv_fcos": "torchvision",
+    "tv_mobilenet_v3_small": "classification",
+    "tv_resnet18": "classification",
+    "tv_retinanet": "torchvision",
     "dfine_hf": "detr_sigmoid",
     "rtdetr_hf": "detr_sigmoid",
     "rtdetrv2_hf": "detr_sigmoid",

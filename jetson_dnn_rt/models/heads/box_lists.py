@@ -52,7 +52,7 @@ def decode_torchvision(
 def _match_boxes_scores(seen: Inspected) -> Match | None:
     match seen.shapes:
         case [(1, rows, 4), (1, scored, classes)] if rows == scored:
-            if "logit" in "".join(seen.names[:1]) or "box" in "".join(seen.names[1:]):
+            if seen.names[:1] in (("logits",), ("dets",)) or "box" in "".join(seen.names[1:]):
                 return None  # of the DETR family
             return Match(
                 lambda: decode_boxes_scores,

@@ -107,14 +107,32 @@ def _find_outputs(seen: Inspected) -> tuple[int, int] | None:
         values = seen.outputs[boxes]
         if shapes[boxes][2] == 4 and not check_scores(values) and np.all(values[..., 2:] >= 0):
             # Of two outputs with four columns the names tell which are boxes.
-            if shapes[logits][2] == 4 and "box" in "".join(seen.names[logits : logits + 1]):
+            name = "".join(seen.names[logits : logits + 1])
+            if shapes[logits][2] == 4 and ("box" in name or name == "dets"):
                 continue
             return logits, boxes
     return None
 
 
+_RF_DETR = {"dets", "labels"}
+"""Names that RF-DETR's exporter gives its outputs."""
+
+
+def _match_rfdetr(seen: Inspected) -> Match | None:
+    order = _find_outputs(seen)
+    if order is None or set(seen.names) != _RF_DETR:
+        return None
+    _, queries, classes = seen.shapes[order[0]]
+    return Match(
+        partial(DetrDecoder, seen.input_size, order, "sigmoid"),
+        classes,
+        f"{queries} queries with {classes} logits, outputs named dets and labels",
+    )
+
+
 def _match_two(seen: Inspected, *, softmax: bool) -> Match | None:
-    if (order := _find_outputs(seen)) is None:
+    order = _find_outputs(seen)
+    if order is None or set(seen.names) == _RF_DETR:
         return None
     logits = seen.outputs[order[0]][0]
     queries, columns = logits.shape
@@ -190,8 +208,11 @@ LAYOUTS = (
     ),
     Layout(
         "detr_sigmoid", "logits [1, N, C] and boxes [1, N, 4] cx, cy, w, h from 0 to 1 (RT-DETR, "
-        "D-FINE, RF-DETR)",
+        "D-FINE, Deformable DETR)",
         partial(_match_two, softmax=False), partial(Preprocessing, resize="stretch"),
+    ),
+    Layout(
+        "rfdetr", "the same by the names dets and labels (RF-DETR)", _match_rfdetr, imagenet_input,
     ),
     Layout(
         "rtdetr", "[1, N, 4+C] cx, cy, w, h from 0 to 1 and scores (Ultralytics' RT-DETR)",
