@@ -241,7 +241,7 @@ def _check_quantized(data: bytes, name: str) -> None:
     if kinds & ALLOW and "DequantizeLinear" not in kinds:
         raise ModelError(
             f"{name} has no QuantizeLinear and DequantizeLinear: an int8 engine is built of a "
-            "network that was quantised before (by onnxruntime.quantization, ModelOpt, NNCF)"
+            "network that was quantised before, symmetrically (ModelOpt, onnxruntime.quantization)"
         )
 
 
