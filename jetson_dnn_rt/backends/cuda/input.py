@@ -30,7 +30,7 @@ from jetson_dnn_rt.models.input.preprocessing import Geometry, Preprocessing
 SOURCE = Path(__file__).with_name("input_pass.cu")
 NAME = "input_pass"
 
-_BLOCK = (32, 8, 1)
+BLOCK = (32, 8, 1)
 _KINDS = {"packed": 0, "semi_planar": 1, "paired": 1, "bayer": 2}
 _COEFFICIENT = np.float32(2048)
 """cv2.resize keeps weights in 11 bits (INTER_RESIZE_COEF_BITS)."""
@@ -129,8 +129,8 @@ class DevicePreprocessor:
         self._steps = [stride // 4 for stride in strides[1:]]
         self._prepared_for: tuple[object, ...] | None = None
         self._grid = (
-            math.ceil(preprocessing.width / _BLOCK[0]),
-            math.ceil(preprocessing.height / _BLOCK[1]),
+            math.ceil(preprocessing.width / BLOCK[0]),
+            math.ceil(preprocessing.height / BLOCK[1]),
             1,
         )
 
@@ -168,7 +168,7 @@ class DevicePreprocessor:
         return self._geometry
 
     def _launch(self, stream: int) -> None:
-        self._kernel.launch(self._grid, _BLOCK, stream, self._pass)
+        self._kernel.launch(self._grid, BLOCK, stream, self._pass)
 
     def close(self) -> None:
         """Release the stream."""
