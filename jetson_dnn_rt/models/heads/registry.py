@@ -97,7 +97,10 @@ def recognise_head(seen: Inspected, head: str = "auto", kind: Kind | None = None
     chosen = _choose(seen, readings, head)
     if kind is not None and chosen.layout.kind != kind:
         found = f"{chosen.layout.kind} ({chosen.layout.name}: {chosen.match.reason})"
-        raise ModelError(f"the task needs a model for {kind}, this one is for {found}")
+        raise ModelError(
+            f"the task needs a model for {kind}, this one is for {found}; if its outputs only "
+            "look so, set head to package.module:Class, a decoder of your own (docs/models.md)"
+        )
     match = chosen.match
     if seen.metadata.end_to_end and chosen.layout.kind == "detection" and match.classes:
         raise ModelError(
