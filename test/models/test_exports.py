@@ -118,7 +118,14 @@ HEADS = {
     "rfdetr_nano": "rfdetr",
     "rtdetrv2_official": "box_lists",
     "tv_efficientnet_b0": "classification",
+    "tv_deeplabv3": "masks",
     "tv_fasterrcnn": "torchvision",
+    "tv_fasterrcnn_list": "torchvision",
+    "tv_keypointrcnn": "torchvision_pose",
+    "tv_lraspp": "segmentation",
+    "tv_maskrcnn": "torchvision_seg",
+    "tv_ssd300": "torchvision",
+    "tv_ssdlite": "torchvision",
     "tv_fcos": "torchvision",
     "tv_mobilenet_v3_small": "classification",
     "tv_resnet18": "classification",
@@ -262,7 +269,8 @@ def check_instances(mask, expected):
     """
     picture = np.zeros(mask.shape, np.uint16)
     for k in reversed(range(len(expected))):
-        picture[expected[k]] = k + 1
+        shown = expected[k].astype(np.float32)  # torchvision's have the size of the input
+        picture[cv2.resize(shown, mask.shape[::-1]) > 0.5] = k + 1
     assert mask.dtype == np.uint16
     # A cell of the prototypes has 20 pixels of this picture.
     assert np.mean((mask != picture) & ~find_edges(picture, 20)) < 0.01

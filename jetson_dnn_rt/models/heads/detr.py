@@ -167,19 +167,19 @@ def _match_rows(seen: Inspected) -> Match | None:
                 return None
             if np.any(values[:, 5] != np.rint(values[:, 5])):
                 return None
-            said = seen.metadata.head
-            fault = f"the file says its head is {said}" if said not in ("", _ULTRALYTICS) else ""
             return Match(
                 partial(DetrDecoder, seen.input_size, (0,), "chosen"),
                 0,
                 f"{rows} queries with box from 0 to 1, score and class",
-                fault=fault,
+                fault=_check_name(seen),
             )
     return None
 
 
-_ULTRALYTICS = "RTDETRDecoder"
-"""Head of RT-DETR in Ultralytics' metadata."""
+def _check_name(seen: Inspected) -> str:
+    """Fault of a file of Ultralytics that names another head; empty where it does not."""
+    said = seen.metadata.head
+    return f"the file says its head is {said}" if said not in ("", "RTDETRDecoder") else ""
 
 
 def _match_columns(seen: Inspected) -> Match | None:
@@ -188,7 +188,7 @@ def _match_columns(seen: Inspected) -> Match | None:
             values = seen.outputs[0][0]
             if seen.find_strides(rows) or not values.any():
                 return None
-            fault = check_scores(values[:, 4:])
+            fault = _check_name(seen) or check_scores(values[:, 4:])
             if check_scores(values[:, :4]):
                 fault = "its boxes would not lie between 0 and 1"
             return Match(
