@@ -25,8 +25,9 @@ LOOP = SourceOptions(loop=True)
 
 def read(source):
     out = np.zeros((source.height, source.width, 3), np.uint8)
-    assert source.read(out)
-    return out
+    image = source.read(out)
+    assert image is not None
+    return image
 
 
 def write_images(folder, count=3, size=(48, 64)):
@@ -106,11 +107,11 @@ def test_video_has_its_frames_size_and_rate_and_starts_anew(shared_data):
     np.testing.assert_array_equal(first, cv2.VideoCapture(str(file)).read()[1])
     out = np.zeros_like(first)
     for _ in range(220):
-        assert source.read(out)
+        assert source.read(out) is out
     np.testing.assert_array_equal(read(source), first)
     source.close()
     once = open_source(f"video:{file}")
-    assert sum(1 for _ in iter(lambda: once.read(out), False)) == 221
+    assert sum(1 for _ in iter(lambda: once.read(out), None)) == 221
     once.close()
 
 
@@ -123,16 +124,12 @@ def test_images_come_in_the_order_of_their_names(tmp_path, options, values):
     write_images(tmp_path)
     source = open_source(f"images:{tmp_path}", options)
     assert [int(read(source)[0, 0, 0]) for _ in values] == values
-    assert source.read(np.zeros((48, 64, 3), np.uint8)) == options.loop
+    assert (source.read(np.zeros((48, 64, 3), np.uint8)) is not None) == options.loop
 
 
-def test_images_and_buffers_of_another_size_are_refused(tmp_path):
+def test_buffers_of_another_size_are_refused(tmp_path):
     write_images(tmp_path, 1)
-    cv2.imwrite(str(tmp_path / "9.png"), np.zeros((10, 10, 3), np.uint8))
     source = open_source(f"images:{tmp_path}")
     message = r"out must be a C-contiguous array of shape \(48, 64, 3\)"
     with pytest.raises(ValueError, match=message):
         source.read(np.zeros((48, 65, 3), np.uint8))
-    read(source)
-    with pytest.raises(SourceError, match="a camera has one size"):
-        read(source)

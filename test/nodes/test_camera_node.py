@@ -109,7 +109,7 @@ class Device(FrameSource):
             raise SourceError("camera /dev/video0 stopped delivering frames")
         out[:] = 1
         self.capture_ns = time.monotonic_ns()
-        return True
+        return out
 
 
 @pytest.fixture

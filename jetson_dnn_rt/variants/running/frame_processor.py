@@ -111,7 +111,7 @@ class FrameProcessor:
         return self._device is not None
 
     def _make_preprocessor(self) -> None:
-        """Make the CPU's preprocessor, which pads the buffer with its first frame only."""
+        """Make the CPU's preprocessor."""
         self._preprocessor = Preprocessor(self._preprocessing, self.image)
         self._padded_by_device = False
 
@@ -120,7 +120,8 @@ class FrameProcessor:
         image = self._write_on_device(work)
         if image is None:
             if self._padded_by_device:
-                self._make_preprocessor()
+                self._preprocessor.repad()
+                self._padded_by_device = False
             work.scratch[_GEOMETRY] = self._preprocessor.write(work.frame)
             work.copied_bytes += self._preprocessor.written_bytes
             image = self.image
