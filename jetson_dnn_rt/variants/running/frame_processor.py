@@ -110,6 +110,11 @@ class FrameProcessor:
         """Whether the device converts the frames that it reaches."""
         return self._device is not None
 
+    @property
+    def planned(self) -> int:
+        """Plans of the input pass made so far, see `Preprocessor` and `DevicePreprocessor`."""
+        return self._preprocessor.planned + (self._device.planned if self._device else 0)
+
     def _make_preprocessor(self) -> None:
         """Make the CPU's preprocessor."""
         self._preprocessor = Preprocessor(self._preprocessing, self.image)
