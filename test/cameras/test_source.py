@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from hostile_images import TOO_LARGE, make_jpeg, resize_jpeg
 
+from jetson_dnn_rt.cameras.live.devices import LiveSource
 from jetson_dnn_rt.cameras.source import SourceOptions, open_source
 from jetson_dnn_rt.config.camera_sources import CAMERA_SOURCES
 from jetson_dnn_rt.demo.scenes import SceneGenerator
@@ -71,6 +72,47 @@ def test_gstreamer_without_support_names_the_fix():
         pytest.skip("this OpenCV has GStreamer")
     with pytest.raises(SourceError, match="built without GStreamer: use the system's"):
         open_source("gstreamer:videotestsrc ! appsink")
+
+
+class FakeCapture:
+    """Stands for `cv2.VideoCapture` of a device whose size is changed by somebody else."""
+
+    def __init__(self, *sizes):
+        self.sizes = list(sizes)
+        self.released = False
+
+    def isOpened(self):  # noqa: N802 - a name of OpenCV
+        return True
+
+    def grab(self):
+        return bool(self.sizes)
+
+    def retrieve(self, out=None):
+        size = self.sizes.pop(0)
+        if out is None or out.shape != (*size, 3):
+            out = np.empty((*size, 3), np.uint8)
+        out[:] = len(self.sizes)
+        return True, out
+
+    def get(self, what):
+        return 0.0
+
+    def release(self):
+        self.released = True
+
+
+def test_a_device_may_change_its_size():
+    sizes = [(48, 64), (48, 64), (24, 32), (24, 32), (48, 64)]
+    source = LiveSource(FakeCapture(sizes[0], *sizes), "camera", "none")
+    for index, size in enumerate(sizes):
+        out = np.empty((source.height, source.width, 3), np.uint8)
+        image = source.read(out)
+        np.testing.assert_array_equal(image, np.full((*size, 3), 4 - index, np.uint8))
+        # It is asked for once in a buffer that does not fit, then in one that does.
+        assert (image is out) == (index in (0, 1, 3))
+        assert (source.height, source.width) == size
+    with pytest.raises(SourceError, match="camera stopped delivering frames"):
+        source.read(image)
 
 
 def test_bad_files_are_refused(tmp_path):
