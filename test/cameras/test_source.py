@@ -153,7 +153,7 @@ def test_video_has_its_frames_size_and_rate_and_starts_anew(shared_data):
     np.testing.assert_array_equal(read(source), first)
     source.close()
     once = open_source(f"video:{file}")
-    assert sum(1 for _ in iter(lambda: once.read(out), None)) == 221
+    assert sum(1 for _ in iter(lambda: once.read(out) is None, True)) == 221
     once.close()
 
 
