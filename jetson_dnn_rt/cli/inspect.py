@@ -30,7 +30,7 @@ from jetson_dnn_rt.cli.options import add_trust, parse_count
 from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError, ModelError
 from jetson_dnn_rt.models.heads.base import DecoderSettings, Kind
 from jetson_dnn_rt.models.input.preprocessing import ColorOrder, Preprocessing, imagenet_input
-from jetson_dnn_rt.results import Detections, Result, Segmentation
+from jetson_dnn_rt.results import Classification, Detections, Result, Segmentation
 
 if TYPE_CHECKING:
     from jetson_dnn_rt.backends.base import Runner
@@ -273,14 +273,11 @@ def _compare(args: argparse.Namespace, model: Model, out: Any) -> list[dict[str,
         cv2.imwrite(str(path), sheet)
         print(f"drawn           {path}", file=out)
     rows = []
-    certainties = [measure_certainty(found) for found in results]
-    surest = max(sure for sure, _ in certainties)
-    for name, one, (sure, text) in zip(names, candidates, certainties, strict=True):
+    for name, one, found in zip(names, candidates, results, strict=True):
+        text = describe_results(found)
         now = "  <- taken now" if one.preprocessing == model.preprocessing else ""
-        best = "  <- surest" if sure == surest > 0.0 else ""
-        print(f"  {name:<16} {text}{now}{best}", file=out)
-        rows.append({"name": one.name, "certainty": round(sure, 4), "text": text,
-                     "yaml": format_yaml(one.preprocessing)})  # fmt: skip
+        print(f"  {name:<16} {text}{now}", file=out)
+        rows.append({"name": one.name, "results": text, "yaml": format_yaml(one.preprocessing)})
     if args.pick is None:
         print("look at the pictures; --pick N prints the one that is right as YAML", file=out)
     else:
@@ -331,26 +328,21 @@ def _run_candidate(
     return results
 
 
-def measure_certainty(results: Sequence[Result]) -> tuple[float, str]:
-    """How sure a network is of its results, and the same for people.
-
-    A hint, not a proof: networks can be sure of nonsense.
-    """
-    if isinstance(results[0], Detections):
-        scores = np.concatenate(
-            [found.scores for found in results if isinstance(found, Detections)]
-        )
+def describe_results(results: Sequence[Result]) -> str:
+    """What was found in all pictures; which is right they show alone: nonsense can score high."""
+    first = results[0]
+    if isinstance(first, Detections):
+        scores = np.concatenate([r.scores for r in results if isinstance(r, Detections)])
         mean = float(scores.mean()) if scores.size else 0.0
-        return float(scores.sum()), f"{len(scores)} objects, mean score {mean:.2f}"
-    if isinstance(results[0], Segmentation):
+        return f"{len(scores)} objects, mean score {mean:.2f}"
+    if isinstance(first, Segmentation):
         masks = [found for found in results if isinstance(found, Segmentation)]
         classes = {int(value) for found in masks for value in np.unique(found.mask)}
         known = [found.confidence for found in masks if found.confidence is not None]
-        sure = float(np.mean([image.mean() for image in known]) / 255.0) if known else 0.0
-        return sure, f"{len(classes)} classes seen, mean probability {sure:.2f}"
-    best = [float(found.scores[0]) for found in results if not isinstance(found, Detections)
-            and not isinstance(found, Segmentation)]  # fmt: skip
-    return float(np.mean(best)), f"mean score of the best class {np.mean(best):.2f}"
+        sure = np.mean([image.mean() for image in known]) / 255.0 if known else 0.0
+        return f"{len(classes)} classes seen, mean probability {sure:.2f}"
+    best = [float(found.scores[0]) for found in results if isinstance(found, Classification)]
+    return f"mean score of the best class {np.mean(best):.2f}"
 
 
 def _draw_sheet(
