@@ -12,7 +12,7 @@ Where the shapes are ambiguous:
   0 and 1 and coordinates do not, so one run on a grey picture shows that it is no detector; which
   of the others it is, the metadata or the user must say.
 - YOLOX files exist with raw offsets and, exported with ``--decode_in_inference``, with boxes.
-  Widths and heights of boxes are exponentials, always > 0; raw ones are their logarithms, and
+  Widths and heights of boxes are exponentials, never < 0; raw ones are their logarithms, and
   among thousands of anchors some are below 0. So one run on a grey picture decides.
 """
 

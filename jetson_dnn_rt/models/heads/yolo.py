@@ -103,9 +103,9 @@ def _match_yolox(seen: Inspected, *, raw: bool) -> Match | None:
         case [(1, cells, columns)] if columns > 5 and (strides := seen.find_strides(cells)):
             rows = seen.outputs[0][0]
             doubt = ""
-            if bool(np.any(rows[:, 2:4] <= 0.0)) != raw:
-                doubt = f"{'no' if raw else 'some'} width or height is <= 0"
-            sizes = f"{'some' if raw else 'no'} width or height <= 0"
+            if bool(np.any(rows[:, 2:4] < 0.0)) != raw:
+                doubt = f"{'no' if raw else 'some'} width or height is < 0"
+            sizes = f"{'some' if raw else 'no'} width or height < 0"
             return Match(
                 partial(YoloxDecoder, seen.input_size, strides, raw),
                 columns - 5,
