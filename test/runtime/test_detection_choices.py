@@ -23,7 +23,7 @@ from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.results import Detections
 from jetson_dnn_rt.runtime.session import Session
-from jetson_dnn_rt.tasks import Outcome
+from jetson_dnn_rt.tasks import Outcome, Work
 
 PERIOD_NS = 33_333_333
 FULL = "full@onnxruntime-fp32"
@@ -50,10 +50,13 @@ class Drive:
         assert record.outcome is Outcome.MET, record
         self._results.append(result)
 
-    def answer(self, number) -> Detections:
+    def paint(self, number) -> Frame:
         picture = np.zeros((480, 640, 3), np.uint8)
         self._scenes.render(number * PERIOD_NS, picture)
-        self.session.submit(Frame(picture, "bgr8", number * PERIOD_NS, number))
+        return Frame(picture, "bgr8", number * PERIOD_NS, number)
+
+    def answer(self, number) -> Detections:
+        self.session.submit(self.paint(number))
         assert self.session.wait_idle(30.0)
         return self._results[-1]
 
@@ -187,6 +190,22 @@ def test_objects_keep_their_numbers_in_every_variant_and_over_skipped_frames():
             task._measure(second, rehearsal, [task.frame])
         # Half a second later most of them are still in the picture, and known.
         assert len(kept[16]) > count / 2, (count, kept)
+
+
+def test_a_task_that_is_reloaded_after_a_hang_goes_on_with_both():
+    pytest.importorskip("trackforge", reason="trackforge is not installed")
+    with open_session(tracker="bytetrack", confidence_threshold=0.5) as session:
+        drive, task = Drive(session), session.tasks["detector"]
+        session.update(replace(task.config, classes=("car",)))
+        first = drive.answer(0)
+        old = []
+        work = Work(drive.paint(1))
+        for stage in task.rebuild(old.append)[FULL]:
+            stage.run(work)
+        assert set(work.result.class_ids.tolist()) == {task.model.labels.index("car")}
+        assert set(work.result.track_ids.tolist()) >= set(first.track_ids.tolist()) > set()
+        for close in old:
+            close()
 
 
 def test_an_inactive_task_tracks_nothing():
