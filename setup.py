@@ -119,7 +119,7 @@ setup(
         name: read_requirements(name)
         for name in (
             *("opencv", "torch", "onnx", "openvino", "tvm", "plots", "bags"),
-            *("traces", "wcet", "excel", "fleet", "watch", "test"),
+            *("traces", "wcet", "excel", "fleet", "watch", "tracking", "test"),
         )
     },
     entry_points={

@@ -16,6 +16,7 @@ OPTIONAL = {
         "tensorrt",
         "torch",
         "torchvision",
+        "trackforge",
         "tvm",
         "tvm_ffi",
         "xlsxwriter",
