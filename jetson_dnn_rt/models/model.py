@@ -79,6 +79,7 @@ class Model:
     output_names: tuple[str, ...] = ()  # none where the source has no names
     assumed: tuple[str, ...] = ()
     """Fields of the preprocessing that neither the file nor the user has given."""
+    labels_assumed: bool = False  # not even their number is known
 
     @property
     def kind(self) -> Kind:

@@ -274,3 +274,26 @@ def test_plug_ins_of_tensorrt_are_told_by_the_file(tmp_path, caplog):
     assert "EfficientNMS_TRT, which TensorRT alone runs" in caplog.text
     with pytest.raises(ModelError, match="shape of output 'boxes' is open"):
         load_model(f"onnx:{write_plugin(tmp_path / 'o.onnx', open_shape=True)}")
+
+
+def test_nodes_in_any_order(tmp_path, expected):
+    """As converters to half precision leave them: their casts at the end of the list."""
+    node, weight = convolve("first")
+    path = write(
+        tmp_path / "m.onnx", [node, helper.make_node("Identity", ["image"], ["first"])],
+        [("image", TensorProto.FLOAT, (1, 3, *SIZE))],
+        [("logits", TensorProto.FLOAT, (1, 5, 8, 12))], [weight],
+    )  # fmt: skip
+    model = load_model(f"onnx:{path}")
+    np.testing.assert_allclose(run(model)[0], expected, rtol=1e-4, atol=1e-3)
+    onnx.checker.check_model(onnx.load_model_from_string(model.onnx_model()))
+
+
+def test_nodes_in_a_circle_are_refused(tmp_path):
+    nodes = [helper.make_node("Add", ["b", "image"], ["a"]), helper.make_node("Neg", ["a"], ["b"])]
+    path = write(
+        tmp_path / "m.onnx", nodes, [("image", TensorProto.FLOAT, (1, 3, *SIZE))],
+        [("b", TensorProto.FLOAT, (1, 3, *SIZE))],
+    )  # fmt: skip
+    with pytest.raises(ModelError, match="damaged or no valid ONNX"):
+        load_model(f"onnx:{path}")

@@ -186,7 +186,7 @@ def _match_columns(seen: Inspected) -> Match | None:
     match seen.shapes:
         case [(1, rows, columns)] if rows <= _MOST_QUERIES and columns > 4:
             values = seen.outputs[0][0]
-            if seen.find_strides(rows) or not values.any():
+            if seen.find_strides(rows) or seen.find_strides(columns) or not values.any():
                 return None
             fault = _check_name(seen) or check_scores(values[:, 4:])
             if check_scores(values[:, :4]):

@@ -104,6 +104,7 @@ def resolve_labels(
             return tuple(embedded)
         usual = {("detection", 80): COCO_80, ("detection", 91): COCO_91}
         usual["segmentation", 21] = VOC_21
+        usual["segmentation", 2] = ("background", "foreground")
         if (kind, classes) == ("classification", 1000):
             return imagenet()
         return usual.get((kind, classes)) or tuple(f"class_{i}" for i in range(classes))

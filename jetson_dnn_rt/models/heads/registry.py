@@ -154,14 +154,18 @@ def _choose(seen: Inspected, readings: list[_Reading], head: str) -> _Reading:
     sure = [reading for reading in sound if task or not reading.match.doubt]
     if len(sure) == 1 or (sure and task):
         return sure[0]
+    if readings and not sound:
+        texts = "\n".join(reading.text for reading in readings)
+        raise ModelError(
+            f"{about} fit no known head; by their shapes alone they could be\n{texts}\nfix: set "
+            "head to package.module:Class, a decoder of your own (docs/models.md)"
+        )
     if readings:
         texts = "\n".join(reading.text for reading in sure or readings)
-        names = (
-            ", ".join(reading.layout.name for reading in sure or sound) or "package.module:Class"
-        )
-        count = "several ways" if len(readings) > 1 else "one way only"
+        names = ", ".join(reading.layout.name for reading in sure or sound)
         raise ModelError(
-            f"{about} can be read in {count}:\n{texts}\nfix: set head to what it is: {names}"
+            f"it is not certain how {about} are to be read:\n{texts}\nfix: set head to what it "
+            f"is: {names}"
         )
     known = "\n".join(f"  {layout.name}: {layout.form}" for layout in LAYOUTS.values())
     raise ModelError(

@@ -22,6 +22,7 @@ from jetson_dnn_rt.models.sources.onnx_interface import (
     describe_inputs,
     find_plugins,
     make_outputs,
+    sort_nodes,
 )
 from jetson_dnn_rt.models.sources.torch import run_module, run_onnx
 
@@ -61,7 +62,7 @@ class OnnxOrigin:
     def __init__(self, path: Path, options: SourceOptions) -> None:
         self._path = path
         data = read_model_file(path)
-        model = _parse(path, data)
+        model, is_sorted = _parse(path, data)
         self.metadata = read_metadata({p.key: p.value for p in model.metadata_props})
         self.inputs = describe_inputs(model)
         try:
@@ -70,7 +71,7 @@ class OnnxOrigin:
             raise ModelError(f"{path} {error}") from error
         self.input_size = adapted.input_size
         self.takes_bytes = adapted.takes_bytes
-        self._data = model.SerializeToString() if adapted.changed else data
+        self._data = data if is_sorted and not adapted.changed else model.SerializeToString()
         self.output_names = tuple(output.name for output in model.graph.output)
         self._plugins = find_plugins(model)
 
@@ -91,7 +92,7 @@ class OnnxOrigin:
                 "%s holds %s, which TensorRT alone runs: its outputs are taken from the file",
                 self._path, ", ".join(self._plugins),
             )  # fmt: skip
-            return make_outputs(self._path, _parse(self._path, self._data))
+            return make_outputs(self._path, _parse(self._path, self._data)[0])
         return probe_onnx(self, (height, width), str(self._path))
 
 
@@ -108,7 +109,8 @@ def probe_onnx(origin: Origin, size: tuple[int, int], name: str) -> tuple[npt.ND
     )
 
 
-def _parse(path: Path, data: bytes) -> onnx.ModelProto:
+def _parse(path: Path, data: bytes) -> tuple[onnx.ModelProto, bool]:
+    """Read and check a file; also whether its nodes were in order."""
     onnx = import_package("onnx", "an ONNX file")
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
@@ -124,12 +126,13 @@ def _parse(path: Path, data: bytes) -> onnx.ModelProto:
             )
     if not model.graph.node or not model.graph.output:
         raise ModelError(f"{path} is damaged or no ONNX file: it holds no graph")
+    is_sorted = not sort_nodes(model)
     try:
         if not find_plugins(model):  # which the checker does not know
             onnx.checker.check_model(model)
     except onnx.checker.ValidationError as error:
         raise ModelError(f"{path} is damaged or no valid ONNX: {error}") from error
-    return model
+    return model, is_sorted
 
 
 def _find_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:

@@ -111,6 +111,37 @@ def make_outputs(path: Path, model: onnx.ModelProto) -> tuple[npt.NDArray[Any], 
     return tuple(outputs)
 
 
+def sort_nodes(model: onnx.ModelProto) -> bool:
+    """Put nodes behind those that they read from, as the standard wants; True where they moved.
+
+    Converters to half precision append their casts at the end, and ONNX Runtime runs that.
+    """
+    graph = model.graph
+    known = {value.name for value in (*graph.input, *graph.initializer)}
+    known.update(value.values.name for value in graph.sparse_initializer)
+    nodes = list(graph.node)
+    made = {name for node in nodes for name in node.output}
+    waiting, placed = list(range(len(nodes))), []
+    while waiting:
+        left = []
+        for place in waiting:
+            # A name that no node makes is for the checker to complain about.
+            if all(name in known or name not in made for name in _names_read(nodes[place])):
+                placed.append(place)
+                known.update(nodes[place].output)
+            else:
+                left.append(place)
+        if len(left) == len(waiting):  # a circle
+            return False
+        waiting = left
+    if placed == sorted(placed):
+        return False
+    copies = [type(nodes[place]).FromString(nodes[place].SerializeToString()) for place in placed]
+    del graph.node[:]
+    graph.node.extend(copies)
+    return True
+
+
 def _shape_of(value: onnx.ValueInfoProto) -> tuple[int, ...]:
     """Its shape, 0 where it is open."""
     dimensions = value.type.tensor_type.shape.dim

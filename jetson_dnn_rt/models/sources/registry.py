@@ -144,7 +144,8 @@ def make_model(
                 f"{size[0]}x{size[1]}; set input_size instead"
             )
         classes = found.classes
-        if not classes and labels is None and opened.labels is None:
+        guessed = not classes and labels is None and opened.labels is None
+        if guessed:
             classes = find_layout(found.name).default_classes
         names = resolve_labels(labels, opened.labels, found.kind, classes)
     except ModelError as error:
@@ -154,6 +155,11 @@ def make_model(
         "%s: head %s (%s%s), %d classes, input %dx%d",
         source, found.name, found.reason, said, len(names), *size,
     )  # fmt: skip
+    if guessed:
+        logger.warning(
+            "%s: neither the file nor the outputs tell how many classes there are: %d were "
+            "assumed, %s ... fix: set labels", source, len(names), ", ".join(names[:3]),
+        )  # fmt: skip
     if assumed:
         logger.warning(
             "%s: preprocessing was assumed, not read from the file: %s; wrong values give "
@@ -164,7 +170,7 @@ def make_model(
         )  # fmt: skip
     return Model(
         source, found, settled, names, opened.model_hash, opened.origin,
-        opened.metadata, opened.output_names, assumed,
+        opened.metadata, opened.output_names, assumed, guessed,
     )  # fmt: skip
 
 
