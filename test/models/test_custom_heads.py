@@ -116,3 +116,23 @@ def test_the_example_decodes_fastestdet(monkeypatch):
     x, y = 5.5 / columns * 704, 2.5 / rows * 352
     expected = np.clip([[x - 88, y - 88, x + 88, y + 88]], 0, (704, 352, 704, 352))
     np.testing.assert_allclose(found.boxes, expected, atol=1e-3)
+
+
+def test_the_example_finds_what_fastestdet_s_own_code_finds(monkeypatch):
+    """Real weights and a real picture; its code truncates boxes to whole pixels.
+
+    Its suppression adds a pixel to each side, so the last of the eight is another.
+    """
+    monkeypatch.syspath_prepend(EXAMPLES)
+    with np.load(Path(__file__).parent / "exports" / "fastestdet.npz") as file:
+        arrays = {key: file[key] for key in file.files}
+    output = arrays["output_0"].astype(np.float32)
+    head = recognise_head(Inspected([output], (128, 224)), "fastestdet:FastestDet")
+    settings = DecoderSettings(confidence=0.3, nms_iou=0.45, class_agnostic=True)
+    found = head.make_decoder()([output], Geometry(540, 960, 128, 224, 0, 0), settings)
+    assert len(found) == len(arrays["ref_scores"]) == 8
+    order = np.argsort(-arrays["ref_scores"], kind="stable")[:7]
+    np.testing.assert_allclose(found.scores[:7], arrays["ref_scores"][order], atol=2e-3)
+    np.testing.assert_array_equal(found.class_ids[:7], arrays["ref_classes"][order])
+    expected = np.clip(arrays["ref_boxes"][order], 0, (960, 540, 960, 540))
+    np.testing.assert_allclose(found.boxes[:7], expected, atol=1.1)

@@ -54,6 +54,9 @@ class Recording:
         for key in [key for key in arrays if key.startswith("alt_")]:
             # With orig_target_sizes = the size of the input, as the ONNX source sets it.
             arrays[key.removeprefix("alt_")] = arrays[key]
+        if "output_0_rows" in arrays:  # of a large one those that matter; the others are no object
+            arrays["output_0"] = np.zeros(arrays["output_0_shape"], np.float32)
+            arrays["output_0"][0, arrays["output_0_rows"]] = arrays["output_0_values"]
         kinds = [_kind_of(output["dtype"]) for output in meta["outputs"]]
         outputs, probes = (
             # OpenVINO's SSD has no ONNX file that could be run on a grey picture.
@@ -166,6 +169,7 @@ HEADS = {
     "yolo26n_seg_end2end": "end_to_end_seg",
     "yolo26n_sem": "class_map",
     "yolov10n": "yolov8",
+    "yolox_nano": "yolox",
     "yolox_nano_random": "yolox",
     "yolox_nano_random_decoded": "yolox_decoded",
     "yolov10n_end2end": "end_to_end",
@@ -186,7 +190,8 @@ ASKED = {"detr", "rtdetr_hf", "rtdetrv2_hf"}
 
 
 def test_every_recording_is_tested():
-    assert sorted(HEADS) == sorted(path.stem for path in FOLDER.glob("*.npz"))
+    # That one's decoder is an example: test_custom_heads.py.
+    assert sorted([*HEADS, "fastestdet"]) == sorted(path.stem for path in FOLDER.glob("*.npz"))
 
 
 @pytest.mark.parametrize("name", HEADS)
@@ -201,7 +206,7 @@ def test_recognised(name):
     assert head.classes in (0, len(names) if names else head.classes)
 
 
-ALMOST = ("yolox_nano_random", "yolox_nano_random_decoded", "openvino_ssd")
+ALMOST = ("yolox_nano", "yolox_nano_random", "yolox_nano_random_decoded", "openvino_ssd")
 
 
 @pytest.mark.parametrize("name", ALMOST)
@@ -220,7 +225,7 @@ def test_almost_the_same_results(name):
     expected = np.clip(reference["boxes"], 0, sides)
     near = np.abs(found.boxes[:, None] - expected).max(axis=2) < 1.5  # its resize truncates
     assert np.mean((same & near).any(axis=0)) > 0.96
-    assert len(found) <= 1.03 * len(reference["scores"])
+    assert len(found) <= 1 + 1.03 * len(reference["scores"])
 
 
 @pytest.mark.parametrize("name", [name for name in HEADS if name not in ALMOST])
