@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -127,12 +128,14 @@ def test_the_example_finds_what_fastestdet_s_own_code_finds(monkeypatch):
     with np.load(Path(__file__).parent / "exports" / "fastestdet.npz") as file:
         arrays = {key: file[key] for key in file.files}
     output = arrays["output_0"].astype(np.float32)
+    picture = json.loads(str(arrays["meta"]))["picture"]
+    sides = picture["width"], picture["height"]
     head = recognise_head(Inspected([output], (128, 224)), "fastestdet:FastestDet")
     settings = DecoderSettings(confidence=0.3, nms_iou=0.45, class_agnostic=True)
-    found = head.make_decoder()([output], Geometry(540, 960, 128, 224, 0, 0), settings)
+    found = head.make_decoder()([output], Geometry(sides[1], sides[0], 128, 224, 0, 0), settings)
     assert len(found) == len(arrays["ref_scores"]) == 8
     order = np.argsort(-arrays["ref_scores"], kind="stable")[:7]
     np.testing.assert_allclose(found.scores[:7], arrays["ref_scores"][order], atol=2e-3)
     np.testing.assert_array_equal(found.class_ids[:7], arrays["ref_classes"][order])
-    expected = np.clip(arrays["ref_boxes"][order], 0, (960, 540, 960, 540))
+    expected = np.clip(arrays["ref_boxes"][order], 0, sides * 2)
     np.testing.assert_allclose(found.boxes[:7], expected, atol=1.1)

@@ -56,6 +56,7 @@ class Recording:
             arrays[key.removeprefix("alt_")] = arrays[key]
         if "output_0_rows" in arrays:  # of a large one those that matter; the others are no object
             arrays["output_0"] = np.zeros(arrays["output_0_shape"], np.float32)
+            arrays["output_0"][..., 2:4] = -1.0  # as small boxes are before the exponential
             arrays["output_0"][0, arrays["output_0_rows"]] = arrays["output_0_values"]
         kinds = [_kind_of(output["dtype"]) for output in meta["outputs"]]
         outputs, probes = (
