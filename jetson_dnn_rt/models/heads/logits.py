@@ -18,12 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jetson_dnn_rt.models.heads.base import DecoderSettings, Inspected, Layout, Match, Outputs
-from jetson_dnn_rt.models.input.preprocessing import (
-    Floats,
-    Geometry,
-    Preprocessing,
-    imagenet_input,
-)
+from jetson_dnn_rt.models.input.preprocessing import Floats, Geometry, imagenet_input
 from jetson_dnn_rt.results import Classification, Segmentation
 
 
@@ -188,6 +183,6 @@ LAYOUTS = (
     ),
     Layout(
         "classification", "logits or probabilities [1, C], C >= 2", _match_vector,
-        partial(Preprocessing, resize="stretch"), "classification", task="classify",
+        imagenet_input, "classification", task="classify",
     ),
 )  # fmt: skip

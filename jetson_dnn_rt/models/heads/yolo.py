@@ -160,6 +160,11 @@ def find_angle(scores: npt.NDArray[np.floating]) -> str:
 
 _YOLOX = partial(Preprocessing, resize="letterbox_topleft", color="bgr", scale=1.0)
 ultralytics_input = partial(Preprocessing, resize="letterbox_center", color="rgb")
+ULTRALYTICS_INPUTS = {
+    "semantic": ultralytics_input,
+    "classify": partial(Preprocessing, resize="stretch"),
+}
+"""Of tasks whose layouts do not tell that they are Ultralytics'."""
 
 LAYOUTS = (
     Layout(

@@ -27,7 +27,7 @@ from jetson_dnn_rt.errors import ConfigurationError, ModelError
 from jetson_dnn_rt.models.heads.base import Inspected, Kind
 from jetson_dnn_rt.models.heads.labels import resolve_labels
 from jetson_dnn_rt.models.heads.registry import Head, find_layout, recognise_head
-from jetson_dnn_rt.models.heads.yolo import ultralytics_input
+from jetson_dnn_rt.models.heads.yolo import ULTRALYTICS_INPUTS
 from jetson_dnn_rt.models.input.preprocessing import Preprocessing
 from jetson_dnn_rt.models.model import Model, Opened, SourceOptions
 
@@ -182,9 +182,8 @@ def _settle_preprocessing(
     opened: Opened, head: Head, given: Mapping[str, Any]
 ) -> tuple[Preprocessing, tuple[str, ...]]:
     """The preprocessing, and those of its fields that are assumed."""
-    prepare = find_layout(head.name).preprocessing
-    if opened.metadata.task == "semantic":  # of a layout that other exporters use, too
-        prepare = ultralytics_input
+    # Layouts that other exporters use, too.
+    prepare = ULTRALYTICS_INPUTS.get(opened.metadata.task) or find_layout(head.name).preprocessing
     suggested = opened.preprocessing or prepare(*opened.input_size)
     known = opened.preprocessing is not None or opened.metadata.is_ultralytics
     assumed = [] if known else [key for key in _COLOURS if key not in given]
