@@ -23,7 +23,7 @@ from vision_msgs.msg import Classification, Detection2DArray, LabelInfo
 
 from jetson_dnn_rt.nodes.perception import PerceptionNode
 from jetson_dnn_rt.nodes.tasks.task_node import ClassifierNode, DetectorNode, SegmenterNode
-from jetson_dnn_rt.results import Detections
+from jetson_dnn_rt.results import Detections, Segmentation
 from jetson_dnn_rt.tasks import Outcome
 
 LATCHED = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
@@ -300,6 +300,46 @@ def test_a_decoder_of_the_user_names_its_parts_and_tracks_are_ids(ros, tmp_path)
     found = stage.send()
     assert [one.id for one in found["detections"].detections] == ["7"]
     assert struct.unpack("<3f", found["keypoints"].data) == (2, 3, 1)
+
+
+class Misspelt(OwnDecoder):
+    parts = ("keypoint",)
+
+
+def test_a_part_that_does_not_exist_is_refused(ros, tmp_path):
+    head = f"{__name__}:Misspelt"
+    bench = Bench(ros, model=make_classifier(tmp_path), variants=VARIANTS, head=head)
+    assert not bench.node.autostart()
+    assert "`parts` name ['keypoint'], there are instance_mask and keypoints" in bench.node.fault
+
+
+class OwnMasks:
+    """A user's decoder of several masks."""
+
+    kind = "segmentation"
+    masks = (("da", 2), ("lane.types", 3))
+    classes = 0
+
+    def __init__(self, network):
+        pass
+
+    def __call__(self, outputs, geometry, settings):
+        mask = np.full((geometry.source_height, geometry.source_width), 2, np.uint8)
+        return Segmentation(mask, name="da", others=(Segmentation(mask, name="lane.types"),))
+
+
+def test_a_decoder_of_the_user_names_its_masks(ros, tmp_path):
+    stage = Stage(
+        ros,
+        SegmenterNode,
+        make_classifier(tmp_path),
+        {"lane_types/class_mask": (Image, 10), "lane_types/label_info": (LabelInfo, LATCHED)},
+        head=f"{__name__}:OwnMasks",
+        labels=["nothing", "solid", "dashed"],
+    )
+    found = stage.send()
+    assert {*found["lane_types/class_mask"].data} == {2}
+    assert read_labels(found["lane_types/label_info"]) == ["nothing", "solid", "dashed"]
 
 
 def test_all_kinds_of_tasks_run_in_one_process(ros, tmp_path):

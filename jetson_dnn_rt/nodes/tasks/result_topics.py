@@ -12,6 +12,7 @@ import numpy as np
 
 from jetson_dnn_rt.config.result_topics import name_masks
 from jetson_dnn_rt.config.task import OUTPUTS, TaskConfig
+from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.heads.labels import name_mask_classes
 from jetson_dnn_rt.nodes.process.qos import LATCHED, OVERRIDABLE, make_qos
@@ -42,12 +43,18 @@ _PARTS = {"_seg": INSTANCE_MASK, "_pose": KEYPOINTS}
 def find_parts(model: Model) -> tuple[str, ...]:
     """Find the topics that a detector has beside ``detections``: `INSTANCE_MASK`, `KEYPOINTS`.
 
-    A decoder of the user's names them in an attribute `parts`.
+    A decoder of the user's names them in an attribute `parts`; ConfigurationError for others.
     """
     for end, part in _PARTS.items():
         if model.head.name.endswith(end):
             return (part,)
-    return tuple(getattr(model.create_decoder(), "parts", ()))
+    parts = tuple(getattr(model.create_decoder(), "parts", ()))
+    if unknown := [part for part in parts if part not in _PARTS.values()]:
+        known = " and ".join(_PARTS.values())
+        raise ConfigurationError(
+            f"head {model.head.name!r}: its `parts` name {unknown}, there are {known}"
+        )
+    return parts
 
 
 def find_masks(model: Model) -> tuple[tuple[str, int], ...]:
