@@ -24,7 +24,17 @@ EXECUTABLES = {
     "plot": "jetson_dnn_rt.watch.rqt.main:plot",
     **dict.fromkeys(
         (
-            *("run", "compress", "build", "profile", "library", "doctor", "simulate", "evaluate"),
+            *(
+                "run",
+                "inspect",
+                "compress",
+                "build",
+                "profile",
+                "library",
+                "doctor",
+                "simulate",
+                "evaluate",
+            ),
             *("wcet", "compare", "report", "export", "export-c", "bench", "top"),
         ),
         "jetson_dnn_rt.cli.main:run_command",

@@ -20,7 +20,7 @@ from jetson_dnn_rt.models.heads.labels import names_of_mapping
 
 _MAX_CHARACTERS = 1 << 16  # of one value
 
-TASKS = ("detect", "segment", "pose", "obb", "classify")
+TASKS = ("detect", "segment", "pose", "obb", "classify", "semantic")
 """Tasks of Ultralytics' exports."""
 
 
@@ -30,6 +30,7 @@ class Metadata:
 
     exporter: str = ""  # ``ultralytics 8.4.1``
     task: str = ""  # as the exporter calls it: ``detect``, ``pose``
+    head: str = ""  # class of the head, in late versions: ``Detect``, ``RTDETRDecoder``
     names: tuple[str, ...] | None = None  # of the classes, by index
     image_size: tuple[int, int] | None = None  # height and width
     keypoint_shape: tuple[int, int] | None = None  # keypoints, and values of each: 2 or 3
@@ -63,6 +64,7 @@ def read_metadata(values: Mapping[str, str]) -> Metadata:
     return Metadata(
         exporter=_find_exporter(values, is_known),
         task=task if is_known else "",
+        head=values.get("head", "") if is_known else "",
         names=_names_of(read.get("names")),
         image_size=_pair_of(read.get("imgsz")),
         keypoint_shape=_pair_of(read.get("kpt_shape")),

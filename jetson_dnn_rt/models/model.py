@@ -135,6 +135,7 @@ class Opened:
     metadata: Metadata = SILENT
     output_names: tuple[str, ...] = ()
     takes_bytes: bool = False  # whether its own input is uint8: pixels as they are
+    inputs: tuple[str, ...] = ()  # for people: those of the file, as it has them
 
 
 @dataclass(frozen=True)

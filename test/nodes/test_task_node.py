@@ -56,6 +56,43 @@ def test_masks_have_the_size_of_the_source(ros):
     assert not np.any(np.frombuffer(mask.data, np.uint8))
 
 
+def test_images_of_any_size_get_masks_and_pictures_of_their_size(ros):
+    bench = Bench(ros, SegmenterNode, model="null:1,segmentation", kind="segmentation")
+    classes, colours = ros.listen(Image, "class_mask"), ros.listen(Image, "color_mask")
+    drawn = ros.listen(Image, "debug_image", qos_profile_sensor_data)
+    diagnostics = ros.listen(DiagnosticArray, "/diagnostics")
+    assert bench.node.autostart()
+    ros.wait(lambda: bench.images.get_subscription_count() == 1)
+    ros.wait(lambda: bench.node._results._class_publisher.get_subscription_count())
+    ros.wait(lambda: bench.node._results._color_publisher.get_subscription_count())
+    ros.wait(lambda: bench.node._debug_image.wanted)
+    sizes = [(50, 70), (1, 1), (300, 2), (50, 70), (3, 900), (1, 1)]
+    for number, size in enumerate(sizes):
+        for inbox in (classes, colours, drawn):
+            inbox.clear()
+        bench.send(make_image(ros, size), number + 1)
+        for inbox, channels in ((classes, 1), (colours, 3), (drawn, 3)):
+            message = inbox.wait_count(1)[0]
+            assert (message.height, message.width) == size
+            assert (message.step, len(message.data)) == (
+                channels * size[1],
+                channels * size[0] * size[1],
+            )
+    assert bench.count(Outcome.FAILED) == 0
+    values = diagnostics.wait(
+        lambda found: [
+            {one.key: one.value for one in status.values}
+            for message in found
+            for status in message.status
+            if status.name == "/segmenter: camera_status"
+            and any(one.key == "size_changes" and one.value == "5" for one in status.values)
+        ],
+        "the count of changes",
+    )[0]
+    assert values["sizes"] == "70x50, 1x1, 2x300, 900x3"
+    assert not FAULTS.snapshot()
+
+
 def test_masks_as_png_and_the_confidence_of_each_pixel(ros):
     given = {"model": "null:1,segmentation", "kind": "segmentation", "confidence_image": True}
     bench = Bench(ros, SegmenterNode, **given)

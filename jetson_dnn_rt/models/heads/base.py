@@ -51,7 +51,7 @@ class DecoderSettings:
 Decoder = Callable[[Outputs, Geometry, DecoderSettings], Result]
 """From the outputs of one run to a result that owns its arrays; may keep scratch memory."""
 
-STRIDE_SETS = ((8, 16, 32), (8, 16, 32, 64), (4, 8, 16, 32), (16, 32))
+STRIDE_SETS = ((8, 16, 32), (8, 16, 32, 64), (4, 8, 16, 32))
 
 
 def count_cells(height: int, width: int, strides: Sequence[int]) -> int:
@@ -120,4 +120,11 @@ def check_scores(scores: npt.NDArray[Any]) -> str:
     # The margin is for half precision; NaN is not a reason to look for another layout.
     if least < -1e-3 or most > 1.001:
         return f"its scores would be {least:.3g} to {most:.3g}, not 0 to 1"
+    return ""
+
+
+def check_pixels(boxes: npt.NDArray[Any]) -> str:
+    """Fault of values that are read as boxes in pixels; empty when some leave the first pixel."""
+    if boxes.any() and np.isfinite(boxes).all() and not check_scores(boxes):
+        return "all its boxes would lie in one pixel"
     return ""

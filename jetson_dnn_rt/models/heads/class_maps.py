@@ -21,6 +21,7 @@ from jetson_dnn_rt.models.heads.base import (
     Outputs,
     check_scores,
 )
+from jetson_dnn_rt.models.heads.end_to_end import is_ssd
 from jetson_dnn_rt.models.heads.logits import MaskDecoder, Spreads, is_map_of
 from jetson_dnn_rt.models.input.preprocessing import Geometry, imagenet_input
 from jetson_dnn_rt.results import Segmentation
@@ -116,6 +117,8 @@ def _read_map(
 def _match_one(seen: Inspected, *, whole: bool) -> Match | None:
     if len(seen.outputs) != 1:
         return None
+    if seen.shapes[0][-1] == 7 and len(seen.shapes[0]) == 4 and is_ssd(seen.outputs[0]):
+        return None
     read = _read_map(seen.outputs[0], 0, seen.input_size)
     if read is None or (read[1] != 0 if whole else seen.shapes[0][1] != 1 or read[1] == 0):
         return None
@@ -151,6 +154,7 @@ LAYOUTS = (
     Layout(
         "class_map", "classes [1, h, w] or [1, 1, h, w], integer",
         partial(_match_one, whole=True), imagenet_input, "segmentation", default_classes=256,
+        task="semantic",
     ),
     Layout(
         "masks", "several masks, each as one of the above; `outputs` names them",

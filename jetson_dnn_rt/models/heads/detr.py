@@ -41,7 +41,8 @@ class DetrDecoder:
     """Logits or scores ``[N, C]`` and boxes ``[N, 4]`` of the queries.
 
     `order` has the places of both among the outputs; one place = columns of one output, boxes
-    first. `scores` says what they are: ``softmax`` and ``sigmoid`` of logits, or ``plain``.
+    first. `scores` says what they are: ``softmax`` and ``sigmoid`` of logits, ``plain``, or
+    ``chosen``: one output ``[N, 6]`` of boxes, score and class.
     """
 
     def __init__(self, input_size: tuple[int, int], order: tuple[int, ...], scores: str) -> None:
@@ -53,6 +54,8 @@ class DetrDecoder:
         self, outputs: Outputs, geometry: Geometry, settings: DecoderSettings
     ) -> Detections:
         """Decode one frame."""
+        if self._scores == "chosen":
+            return self._read_rows(cast(Floats, outputs[0][0]), geometry, settings)
         if len(self._order) == 1:
             values, boxes = outputs[self._order[0]][0][:, 4:], outputs[self._order[0]][0][:, :4]
         else:
@@ -60,6 +63,14 @@ class DetrDecoder:
         rows, class_ids, scores = self._find(cast(Floats, values), settings.confidence)
         corners = to_corners(boxes[rows].astype(np.float32) * self._sides)
         return select(corners, scores, class_ids, geometry, settings, suppress=False)[0]
+
+    def _read_rows(
+        self, rows: Floats, geometry: Geometry, settings: DecoderSettings
+    ) -> Detections:
+        rows = rows[rows[:, 4] >= settings.confidence].astype(np.float32)
+        corners = to_corners(rows[:, :4] * self._sides)
+        class_ids = rows[:, 5].astype(np.int64)
+        return select(corners, rows[:, 4], class_ids, geometry, settings, suppress=False)[0]
 
     def _find(
         self, values: Floats, confidence: float
@@ -73,8 +84,10 @@ class DetrDecoder:
             rows = np.flatnonzero(scores >= confidence)
             return rows, class_ids[rows], scores[rows]
         if self._scores == "plain":
-            rows, class_ids = np.nonzero(values >= confidence)
-            return rows, class_ids, values[rows, class_ids]
+            best = values.argmax(axis=1)
+            scores = values[np.arange(len(values)), best]
+            rows = np.flatnonzero(scores >= confidence)
+            return rows, best[rows], scores[rows]
         # The threshold as a logit: few exponentials are computed.
         with np.errstate(divide="ignore"):
             limit = np.log(confidence) - np.log1p(-confidence)
@@ -94,14 +107,32 @@ def _find_outputs(seen: Inspected) -> tuple[int, int] | None:
         values = seen.outputs[boxes]
         if shapes[boxes][2] == 4 and not check_scores(values) and np.all(values[..., 2:] >= 0):
             # Of two outputs with four columns the names tell which are boxes.
-            if shapes[logits][2] == 4 and "box" in "".join(seen.names[logits : logits + 1]):
+            name = "".join(seen.names[logits : logits + 1])
+            if shapes[logits][2] == 4 and ("box" in name or name == "dets"):
                 continue
             return logits, boxes
     return None
 
 
+_RF_DETR = {"dets", "labels"}
+"""Names that RF-DETR's exporter gives its outputs."""
+
+
+def _match_rfdetr(seen: Inspected) -> Match | None:
+    order = _find_outputs(seen)
+    if order is None or set(seen.names) != _RF_DETR:
+        return None
+    _, queries, classes = seen.shapes[order[0]]
+    return Match(
+        partial(DetrDecoder, seen.input_size, order, "sigmoid"),
+        classes,
+        f"{queries} queries with {classes} logits, outputs named dets and labels",
+    )
+
+
 def _match_two(seen: Inspected, *, softmax: bool) -> Match | None:
-    if (order := _find_outputs(seen)) is None:
+    order = _find_outputs(seen)
+    if order is None or set(seen.names) == _RF_DETR:
         return None
     logits = seen.outputs[order[0]][0]
     queries, columns = logits.shape
@@ -128,13 +159,36 @@ def _match_two(seen: Inspected, *, softmax: bool) -> Match | None:
     )
 
 
+def _match_rows(seen: Inspected) -> Match | None:
+    match seen.shapes:
+        case [(1, rows, 6)] if rows <= _MOST_QUERIES:
+            values = seen.outputs[0][0]
+            if not values.any() or check_scores(values[:, :5]):
+                return None
+            if np.any(values[:, 5] != np.rint(values[:, 5])):
+                return None
+            return Match(
+                partial(DetrDecoder, seen.input_size, (0,), "chosen"),
+                0,
+                f"{rows} queries with box from 0 to 1, score and class",
+                fault=_check_name(seen),
+            )
+    return None
+
+
+def _check_name(seen: Inspected) -> str:
+    """Fault of a file of Ultralytics that names another head; empty where it does not."""
+    said = seen.metadata.head
+    return f"the file says its head is {said}" if said not in ("", "RTDETRDecoder") else ""
+
+
 def _match_columns(seen: Inspected) -> Match | None:
     match seen.shapes:
         case [(1, rows, columns)] if rows <= _MOST_QUERIES and columns > 4:
             values = seen.outputs[0][0]
             if seen.find_strides(rows) or not values.any():
                 return None
-            fault = check_scores(values[:, 4:])
+            fault = _check_name(seen) or check_scores(values[:, 4:])
             if check_scores(values[:, :4]):
                 fault = "its boxes would not lie between 0 and 1"
             return Match(
@@ -154,11 +208,18 @@ LAYOUTS = (
     ),
     Layout(
         "detr_sigmoid", "logits [1, N, C] and boxes [1, N, 4] cx, cy, w, h from 0 to 1 (RT-DETR, "
-        "D-FINE, RF-DETR)",
+        "D-FINE, Deformable DETR)",
         partial(_match_two, softmax=False), partial(Preprocessing, resize="stretch"),
+    ),
+    Layout(
+        "rfdetr", "the same by the names dets and labels (RF-DETR)", _match_rfdetr, imagenet_input,
     ),
     Layout(
         "rtdetr", "[1, N, 4+C] cx, cy, w, h from 0 to 1 and scores (Ultralytics' RT-DETR)",
         _match_columns, partial(Preprocessing, resize="stretch"), task="detect",
+    ),
+    Layout(
+        "rtdetr_rows", "[1, N, 6] cx, cy, w, h from 0 to 1, score, class (the same, 2026)",
+        _match_rows, partial(Preprocessing, resize="stretch"), task="detect", default_classes=80,
     ),
 )  # fmt: skip

@@ -21,6 +21,7 @@ from jetson_dnn_rt.models.heads.base import (
     Layout,
     Match,
     Outputs,
+    check_pixels,
     check_scores,
 )
 from jetson_dnn_rt.models.heads.boxes import select
@@ -146,12 +147,8 @@ def _match_rows(seen: Inspected) -> Match | None:
     rows = _find_rows(seen, 6)
     if rows is None:
         return None
-    return Match(
-        lambda: decode_rows,
-        0,
-        f"{len(rows)} rows of box, score and class",
-        fault=_check_rows(rows),
-    )
+    fault = _check_rows(rows) or check_pixels(rows[:, :4])
+    return Match(lambda: decode_rows, 0, f"{len(rows)} rows of box, score and class", fault=fault)
 
 
 def _match_mask_rows(seen: Inspected) -> Match | None:
@@ -227,9 +224,16 @@ def _match_lists(seen: Inspected) -> Match | None:
     )
 
 
+def is_ssd(output: npt.NDArray[Any]) -> bool:
+    """Whether the values can be rows of an SSD: pictures 0 or -1, whole classes, scores."""
+    pictures, classes, scores = output.reshape(-1, 7).T[:3]
+    whole = np.all(classes == np.rint(classes)) and np.all((pictures == 0) | (pictures == -1))
+    return bool(whole) and not check_scores(scores)
+
+
 def _match_ssd(seen: Inspected) -> Match | None:
     match seen.shapes:
-        case [(1, 1, rows, 7)]:
+        case [(1, 1, rows, 7)] if is_ssd(seen.outputs[0]):
             return Match(
                 partial(SsdDecoder, seen.input_size), 0, f"{rows} rows of class, score and box"
             )

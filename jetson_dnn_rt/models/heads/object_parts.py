@@ -99,10 +99,15 @@ def finish_keypoints(
     count, values = shape
     points = np.ones((len(rows), count, 3), np.float32)
     points[..., :values] = keypoints[rows].reshape(-1, count, values)
+    found.keypoints = move_keypoints(points, geometry)
+    return found
+
+
+def move_keypoints(points: Floats, geometry: Geometry) -> Floats:
+    """Keypoints ``[N, K, 3]`` of the input in pixels of the source, in place."""
     points[..., 0] = (points[..., 0] - geometry.offset_x) / geometry.scale_x
     points[..., 1] = (points[..., 1] - geometry.offset_y) / geometry.scale_y
-    found.keypoints = points
-    return found
+    return points
 
 
 def finish_rotated(

@@ -97,8 +97,17 @@ def recognise_head(seen: Inspected, head: str = "auto", kind: Kind | None = None
     chosen = _choose(seen, readings, head)
     if kind is not None and chosen.layout.kind != kind:
         found = f"{chosen.layout.kind} ({chosen.layout.name}: {chosen.match.reason})"
-        raise ModelError(f"the task needs a model for {kind}, this one is for {found}")
+        raise ModelError(
+            f"the task needs a model for {kind}, this one is for {found}; if its outputs only "
+            "look so, set head to package.module:Class, a decoder of your own (docs/models.md)"
+        )
     match = chosen.match
+    if seen.metadata.end_to_end and chosen.layout.kind == "detection" and match.classes:
+        raise ModelError(
+            "the file's metadata say that its graph suppresses overlaps (end2end, nms), but "
+            f"its outputs are those of every cell ({chosen.layout.name}: {match.reason}): it is "
+            "not what it says; export it again"
+        )
     names = seen.metadata.names
     if names is not None and match.classes and match.classes != len(names):
         raise ModelError(

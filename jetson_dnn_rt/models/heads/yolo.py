@@ -22,6 +22,7 @@ from jetson_dnn_rt.models.heads.base import (
     Layout,
     Match,
     Outputs,
+    check_pixels,
     check_scores,
     describe_cells,
 )
@@ -125,7 +126,8 @@ def _match_yolov5(seen: Inspected) -> Match | None:
                     lambda: decode_yolov5,
                     columns - 5,
                     f"{rows} rows = 3 x {describe_cells(strides)}",
-                    fault=check_scores(seen.outputs[0][0, :, 4:]),
+                    fault=check_scores(seen.outputs[0][0, :, 4:])
+                    or check_pixels(seen.outputs[0][0, :, :4]),
                 )
     return None
 
@@ -139,7 +141,7 @@ def _match_yolov8(seen: Inspected) -> Match | None:
                 rows - 4,
                 f"{cells} columns = {describe_cells(strides)}",
                 find_angle(scores),
-                check_scores(scores),
+                check_scores(scores) or check_pixels(seen.outputs[0][0, :4]),
             )
     return None
 

@@ -81,8 +81,11 @@ class NullOrigin:
         self._kind = kind
 
     def probe(self, height: int, width: int) -> tuple[npt.NDArray[Any], ...]:
-        """The outputs, whatever the size."""
-        return tuple(np.zeros(shape, np.float32) for shape in _OUTPUTS[self._kind])
+        """The outputs: few boxes, or maps of an eighth of the size."""
+        shapes = _OUTPUTS[self._kind]
+        if self._kind == "segmentation":
+            shapes = ((1, 2, -(-height // 8), -(-width // 8)),)
+        return tuple(np.zeros(shape, np.float32) for shape in shapes)
 
     def torch_module(self) -> NoReturn:
         """Raise `BackendUnavailableError`: there is neither a module nor an ONNX model."""

@@ -17,7 +17,12 @@ from jetson_dnn_rt.errors import BackendUnavailableError, ModelError
 from jetson_dnn_rt.models.metadata import read_metadata
 from jetson_dnn_rt.models.model import Opened, Origin, SourceOptions, make_probe_input
 from jetson_dnn_rt.models.sources.files import hash_bytes, import_package, read_model_file
-from jetson_dnn_rt.models.sources.onnx_interface import adapt, find_plugins, make_outputs
+from jetson_dnn_rt.models.sources.onnx_interface import (
+    adapt,
+    describe_inputs,
+    find_plugins,
+    make_outputs,
+)
 from jetson_dnn_rt.models.sources.torch import run_module, run_onnx
 
 if TYPE_CHECKING:
@@ -39,6 +44,7 @@ def open_source(name: str, options: SourceOptions) -> Opened:
         metadata=origin.metadata,
         output_names=origin.output_names,
         takes_bytes=origin.takes_bytes,
+        inputs=origin.inputs,
     )
 
 
@@ -57,6 +63,7 @@ class OnnxOrigin:
         data = read_model_file(path)
         model = _parse(path, data)
         self.metadata = read_metadata({p.key: p.value for p in model.metadata_props})
+        self.inputs = describe_inputs(model)
         try:
             adapted = adapt(model, options, self.metadata)
         except ModelError as error:

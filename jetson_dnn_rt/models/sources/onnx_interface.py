@@ -7,6 +7,7 @@
 the file has           what is done
 =====================  ===========================================================================
 ``[1, H, W, 3]``       a transposition is put before its input
+``[3, H, W]``          the batch is taken off (torchvision's detectors)
 float16, uint8 input   a cast is put before it; a network of bytes takes pixels as they are
 open sizes             fixed, to `input_size`, else to what its metadata say
 further inputs         become constants: by `constant_inputs`, or known ones (`_KNOWN`)
@@ -61,14 +62,24 @@ def find_plugins(model: onnx.ModelProto) -> tuple[str, ...]:
     return tuple(sorted({node.op_type for node in model.graph.node} & set(_PLUGINS)))
 
 
+def _find_inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
+    """Inputs that are not weights."""
+    weights = {tensor.name for tensor in model.graph.initializer}
+    return [value for value in model.graph.input if value.name not in weights]
+
+
+def describe_inputs(model: onnx.ModelProto) -> tuple[str, ...]:
+    """The inputs for people: name, type, shape; 0 = open."""
+    return tuple(map(_describe, _find_inputs(model)))
+
+
 def adapt(model: onnx.ModelProto, options: SourceOptions, metadata: Metadata) -> Adapted:
     """Bring a graph to one float32 input ``[1, 3, H, W]``; changes it in place.
 
     `ModelError` without the name of the file where that cannot be done, `ConfigurationError` where
     an option cannot be used.
     """
-    weights = {tensor.name for tensor in model.graph.initializer}
-    inputs = [value for value in model.graph.input if value.name not in weights]
+    inputs = _find_inputs(model)
     image = _find_image(inputs)
     size, last = _find_size(image, options.input_size, metadata)
     others = [value for value in inputs if value is not image]
@@ -116,7 +127,9 @@ def _describe(value: onnx.ValueInfoProto) -> str:
 def _find_image(inputs: Sequence[onnx.ValueInfoProto]) -> onnx.ValueInfoProto:
     from onnx import TensorProto
 
-    images = [value for value in inputs if len(_shape_of(value)) == 4]
+    images = [value for value in inputs if len(_shape_of(value)) == 4] or [
+        value for value in inputs if len(_shape_of(value)) == 3 and _shape_of(value)[0] == 3
+    ]
     if len(images) != 1:
         texts = ", ".join(map(_describe, inputs)) or "none"
         raise ModelError(f"has the inputs {texts} (0 = open), needed is one image")
@@ -134,6 +147,8 @@ def _find_size(
 ) -> tuple[tuple[int, int], bool]:
     """Height and width, and whether the colours are the last axis."""
     shape = _shape_of(image)
+    if len(shape) == 3:
+        shape = (1, *shape)
     last = shape[3] == 3 and shape[1] not in (0, 3)
     last = last or (shape[3] == 3 and shape[1] == 0)
     channels, height, width = (shape[3], *shape[1:3]) if last else shape[1:]
@@ -210,7 +225,7 @@ def _fix_shape(model: onnx.ModelProto, image: onnx.ValueInfoProto, shape: tuple[
     dimensions = image.type.tensor_type.shape.dim
     if all(d.HasField("dim_value") and d.dim_value > 0 for d in dimensions):
         return False
-    for dimension, size in zip(dimensions, shape, strict=True):
+    for dimension, size in zip(dimensions, shape[-len(dimensions) :], strict=True):
         dimension.dim_value = size
     # Shapes that the file records after the input may contradict the fixed sizes.
     del model.graph.value_info[:]
@@ -265,19 +280,28 @@ def _convert_input(
 
     Returns whether its own type is uint8.
     """
-    from onnx import TensorProto, helper
+    from onnx import TensorProto, helper, numpy_helper
 
     kind = image.type.tensor_type.elem_type
-    if kind == TensorProto.FLOAT and not last:
+    alone = len(_shape_of(image)) == 3
+    if kind == TensorProto.FLOAT and not last and not alone:
         return None
     inner, name = image.name, _new_name(model, f"{image.name}_float32")
-    nodes = []
-    value = name
+    steps: list[tuple[str, list[str], dict[str, Any]]] = []
     if last:
-        value = inner if kind == TensorProto.FLOAT else _new_name(model, f"{inner}_last")
-        nodes.append(helper.make_node("Transpose", [name], [value], perm=[0, 2, 3, 1]))
+        steps.append(("Transpose", [], {"perm": [0, 2, 3, 1]}))
+    if alone:
+        target = _new_name(model, f"{inner}_shape")
+        shape = numpy_helper.from_array(np.array([3, *size], np.int64), target)
+        model.graph.initializer.append(shape)
+        steps.append(("Reshape", [target], {}))
     if kind != TensorProto.FLOAT:
-        nodes.append(helper.make_node("Cast", [value], [inner], to=kind))
+        steps.append(("Cast", [], {"to": kind}))
+    nodes, value = [], name
+    for index, (operator, constants, attributes) in enumerate(steps):
+        result = inner if index == len(steps) - 1 else _new_name(model, f"{inner}_{operator}")
+        nodes.append(helper.make_node(operator, [value, *constants], [result], **attributes))
+        value = result
     place = list(model.graph.input).index(image)
     model.graph.input.remove(image)
     given = helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, 3, *size))

@@ -27,6 +27,7 @@ from jetson_dnn_rt.errors import ConfigurationError, ModelError
 from jetson_dnn_rt.models.heads.base import Inspected, Kind
 from jetson_dnn_rt.models.heads.labels import resolve_labels
 from jetson_dnn_rt.models.heads.registry import Head, find_layout, recognise_head
+from jetson_dnn_rt.models.heads.yolo import ultralytics_input
 from jetson_dnn_rt.models.input.preprocessing import Preprocessing
 from jetson_dnn_rt.models.model import Model, Opened, SourceOptions
 
@@ -91,28 +92,52 @@ def load_model(
     BackendUnavailableError
         When a library that is needed to read the model is missing.
     """
+    options = SourceOptions(input_size, weights, labels, trust, tuple(outputs), tuple(constants))
+    opened = open_network(source, options)
+    seen = inspect_network(opened, options)
+    return make_model(source, opened, seen, options, kind, head, preprocessing or {})
+
+
+def open_network(source: str, options: SourceOptions) -> Opened:
+    """Do the first of the steps of `load_model`: read the file or build the architecture."""
     scheme, separator, name = source.partition(":")
     if not separator or scheme not in SOURCES or not name:
         known = ", ".join(f"{scheme}:" for scheme in SOURCES)
         raise ConfigurationError(f"model {source!r} is unknown: it must start with one of {known}")
+    size = options.input_size
+    if size is not None and not all(1 <= side <= 8192 for side in size):
+        raise ConfigurationError(f"input_size must be two sides in [1, 8192]: {size}")
+    if (options.outputs or options.constants) and scheme != "onnx":
+        raise ConfigurationError(
+            f"outputs and constant_inputs are for onnx: models, not for {source!r}"
+        )
+    opened: Opened = importlib.import_module(SOURCES[scheme]).open_source(name, options)
+    return opened
+
+
+def inspect_network(opened: Opened, options: SourceOptions) -> Inspected:
+    """Do the second step: run it once on a grey picture."""
+    size = opened.input_size
+    outputs = opened.origin.probe(*size)
+    return Inspected(outputs, size, opened.output_names, opened.metadata, bool(options.outputs))
+
+
+def make_model(
+    source: str,
+    opened: Opened,
+    seen: Inspected,
+    options: SourceOptions,
+    kind: Kind | None,
+    head: str,
+    preprocessing: Mapping[str, Any],
+) -> Model:
+    """Do the last step: recognise the head, settle preprocessing and labels, and log them."""
     if kind is not None and kind not in get_args(Kind):
         raise ConfigurationError(f"kind must be one of {get_args(Kind)}: {kind!r}")
-    if input_size is not None and not all(1 <= side <= 8192 for side in input_size):
-        raise ConfigurationError(f"input_size must be two sides in [1, 8192]: {input_size}")
-    module = importlib.import_module(SOURCES[scheme])
-    options = SourceOptions(input_size, weights, labels, trust, tuple(outputs), tuple(constants))
-    if (outputs or constants) and scheme != "onnx":
-        raise ConfigurationError(
-            f"outputs and constant_inputs are for onnx: models, not {source!r}"
-        )
-    opened: Opened = module.open_source(name, options)
-    size = opened.input_size
-    seen = Inspected(
-        opened.origin.probe(*size), size, opened.output_names, opened.metadata, bool(outputs)
-    )
+    size, labels = opened.input_size, options.labels
     try:
         found = recognise_head(seen, head, kind)
-        settled, assumed = _settle_preprocessing(opened, found, preprocessing or {})
+        settled, assumed = _settle_preprocessing(opened, found, preprocessing)
         if (settled.height, settled.width) != size:
             raise ModelError(
                 f"preprocessing gives {settled.height}x{settled.width}, the model takes "
@@ -151,7 +176,10 @@ def _settle_preprocessing(
     opened: Opened, head: Head, given: Mapping[str, Any]
 ) -> tuple[Preprocessing, tuple[str, ...]]:
     """The preprocessing, and those of its fields that are assumed."""
-    suggested = opened.preprocessing or find_layout(head.name).preprocessing(*opened.input_size)
+    prepare = find_layout(head.name).preprocessing
+    if opened.metadata.task == "semantic":  # of a layout that other exporters use, too
+        prepare = ultralytics_input
+    suggested = opened.preprocessing or prepare(*opened.input_size)
     known = opened.preprocessing is not None or opened.metadata.is_ultralytics
     assumed = [] if known else [key for key in _COLOURS if key not in given]
     if opened.takes_bytes:

@@ -391,6 +391,7 @@ class TaskNode(ManagedNode):
                 "deadline_events": stream.deadline_events,
                 "distrusted_stamps": stream.stamps.distrusted,
                 "incompatible_qos": stream.incompatible or "none",
+                **stream.sizes.describe(),
             }
             if stream.incompatible and not self._arrivals.snapshot(0).count:
                 error = f"{stream.key.topic}: incompatible QoS: {stream.incompatible}"

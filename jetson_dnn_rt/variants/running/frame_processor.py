@@ -110,8 +110,13 @@ class FrameProcessor:
         """Whether the device converts the frames that it reaches."""
         return self._device is not None
 
+    @property
+    def planned(self) -> int:
+        """Plans of the input pass made so far, see `Preprocessor` and `DevicePreprocessor`."""
+        return self._preprocessor.planned + (self._device.planned if self._device else 0)
+
     def _make_preprocessor(self) -> None:
-        """Make the CPU's preprocessor, which pads the buffer with its first frame only."""
+        """Make the CPU's preprocessor."""
         self._preprocessor = Preprocessor(self._preprocessing, self.image)
         self._padded_by_device = False
 
@@ -120,7 +125,8 @@ class FrameProcessor:
         image = self._write_on_device(work)
         if image is None:
             if self._padded_by_device:
-                self._make_preprocessor()
+                self._preprocessor.repad()
+                self._padded_by_device = False
             work.scratch[_GEOMETRY] = self._preprocessor.write(work.frame)
             work.copied_bytes += self._preprocessor.written_bytes
             image = self.image
