@@ -63,8 +63,9 @@ def test_images_of_any_size_get_masks_and_pictures_of_their_size(ros):
     diagnostics = ros.listen(DiagnosticArray, "/diagnostics")
     assert bench.node.autostart()
     ros.wait(lambda: bench.images.get_subscription_count() == 1)
-    ros.wait(lambda: bench.node._results._class_publisher.get_subscription_count())
-    ros.wait(lambda: bench.node._results._color_publisher.get_subscription_count())
+    (topics,) = bench.node._results.masks
+    ros.wait(topics._class_publisher.get_subscription_count)
+    ros.wait(topics._color_publisher.get_subscription_count)
     ros.wait(lambda: bench.node._debug_image.wanted)
     sizes = [(50, 70), (1, 1), (300, 2), (50, 70), (3, 900), (1, 1)]
     for number, size in enumerate(sizes):
