@@ -17,6 +17,7 @@ EXECUTABLES = {
     "camera": "jetson_dnn_rt.nodes.process.main:camera",
     "detector": "jetson_dnn_rt.nodes.process.main:detector",
     "segmenter": "jetson_dnn_rt.nodes.process.main:segmenter",
+    "classifier": "jetson_dnn_rt.nodes.process.main:classifier",
     "perception": "jetson_dnn_rt.nodes.process.main:perception",
     "coordinator": "jetson_dnn_rt.nodes.process.main:coordinator",
     "deadlines": "jetson_dnn_rt.watch.rqt.main:deadlines",

@@ -32,6 +32,17 @@ class Detections:
     def __len__(self) -> int:
         return len(self.scores)
 
+    @property
+    def outlines(self) -> npt.NDArray[np.float32]:
+        """Corners of the objects, [N, 4, 2] in pixels: of `rotated` where the network gives it."""
+        if self.rotated is None:
+            return self.boxes[:, [0, 1, 2, 1, 2, 3, 0, 3]].reshape(-1, 4, 2)
+        centre, (width, height, angle) = self.rotated[:, None, :2], self.rotated[:, 2:].T
+        along = np.stack([np.cos(angle) * width, np.sin(angle) * width], axis=1) / 2.0
+        across = np.stack([-np.sin(angle) * height, np.cos(angle) * height], axis=1) / 2.0
+        corners = [-along - across, along - across, along + across, across - along]
+        return centre + np.stack(corners, axis=1).astype(np.float32)
+
     @staticmethod
     def empty() -> Detections:
         """No box at all: published too, so that silence always means a fault."""
@@ -51,6 +62,8 @@ class Segmentation:
     """Output that it comes from, where the network gives several masks of a frame."""
     others: tuple[Segmentation, ...] = ()
     """The further masks of a network that gives several."""
+    classes: int = 0
+    """Number of its classes; 0 = as many as the model has labels."""
 
     @property
     def masks(self) -> tuple[Segmentation, ...]:

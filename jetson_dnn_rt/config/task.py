@@ -14,7 +14,11 @@ from jetson_dnn_rt.config.declaration import dynamic_parameter, fixed_parameter,
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.tasks import TaskParameters
 
-OUTPUTS = {"detection": "detections", "segmentation": "class_mask"}
+OUTPUTS = {
+    "detection": "detections",
+    "segmentation": "class_mask",
+    "classification": "classification",
+}
 """Main topic of each kind of task, in the namespace of its node."""
 
 KINDS = tuple(OUTPUTS)
@@ -379,9 +383,12 @@ def parse_class_threshold(text: str) -> tuple[str, float]:
 
 
 def defaults_of(task: str) -> dict[str, str]:
-    """Defaults of a task by its name: ``segmenter`` segments, all others detect."""
-    if task.rpartition("/")[2] == "segmenter":
-        return {"kind": "segmentation", "model": "builtin:segmenter"}
+    """Defaults of a task by its name: ``segmenter``, ``classifier``; all others detect."""
+    match task.rpartition("/")[2]:
+        case "segmenter":
+            return {"kind": "segmentation", "model": "builtin:segmenter"}
+        case "classifier":
+            return {"kind": "classification", "model": "torchvision:mobilenet_v3_small"}
     return {"kind": "detection", "model": "builtin:detector"}
 
 

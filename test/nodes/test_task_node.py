@@ -44,8 +44,9 @@ def test_masks_have_the_size_of_the_source(ros):
     colours = ros.listen(Image, "color_mask")
     assert bench.node.autostart()
     ros.wait(lambda: bench.images.get_subscription_count() == 1)
-    ros.wait(lambda: bench.node._results._class_publisher.get_subscription_count())
-    ros.wait(lambda: bench.node._results._color_publisher.get_subscription_count())
+    (topics,) = bench.node._results.masks
+    ros.wait(topics._class_publisher.get_subscription_count)
+    ros.wait(topics._color_publisher.get_subscription_count)
     image = make_image(ros, (50, 70))
     bench.send(image, 1)
     mask, colour = classes.wait_count(1)[0], colours.wait_count(1)[0]
@@ -62,8 +63,9 @@ def test_images_of_any_size_get_masks_and_pictures_of_their_size(ros):
     diagnostics = ros.listen(DiagnosticArray, "/diagnostics")
     assert bench.node.autostart()
     ros.wait(lambda: bench.images.get_subscription_count() == 1)
-    ros.wait(lambda: bench.node._results._class_publisher.get_subscription_count())
-    ros.wait(lambda: bench.node._results._color_publisher.get_subscription_count())
+    (topics,) = bench.node._results.masks
+    ros.wait(topics._class_publisher.get_subscription_count)
+    ros.wait(topics._color_publisher.get_subscription_count)
     ros.wait(lambda: bench.node._debug_image.wanted)
     sizes = [(50, 70), (1, 1), (300, 2), (50, 70), (3, 900), (1, 1)]
     for number, size in enumerate(sizes):
@@ -101,13 +103,9 @@ def test_masks_as_png_and_the_confidence_of_each_pixel(ros):
     )
     certain = ros.listen(Image, "confidence")
     assert bench.node.autostart()
-    topics = bench.node._results
+    (topics,) = bench.node._results.masks
     ros.wait(lambda: bench.images.get_subscription_count() == 1)
-    for publisher in (
-        topics._compressed._class_publisher,
-        topics._compressed._color_publisher,
-        topics._confidence_publisher,
-    ):
+    for publisher in (*topics._compressed.publishers, topics._confidence_publisher):
         ros.wait(publisher.get_subscription_count)
     image = make_image(ros, (50, 70))
     bench.send(image, 1)

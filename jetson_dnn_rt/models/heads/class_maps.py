@@ -69,19 +69,24 @@ class ClassMapDecoder:
 
 
 class SeveralMasks:
-    """A mask of each output, by its name."""
+    """A mask of each output, by its name.
 
-    def __init__(self, masks: Sequence[tuple[str, Callable[[], Decoder]]]) -> None:
-        self._masks: list[tuple[str, Any]] = [(name, make()) for name, make in masks]
+    `masks` has the name, what makes its decoder, and the number of its classes, 0 = not known.
+    """
+
+    def __init__(self, masks: Sequence[tuple[str, Callable[[], Decoder], int]]) -> None:
+        self._decoders: list[Any] = [make() for _, make, _ in masks]
+        self.masks = tuple((name, classes) for name, _, classes in masks)
+        """Name and number of classes of each."""
 
     def __call__(
         self, outputs: Outputs, geometry: Geometry, settings: DecoderSettings
     ) -> Segmentation:
         """Decode one frame."""
         found: list[Segmentation] = []
-        for name, decode in self._masks:
+        for (name, classes), decode in zip(self.masks, self._decoders, strict=True):
             mask = decode(outputs, geometry, settings)
-            mask.name = name
+            mask.name, mask.classes = name, classes
             found.append(mask)
         found[0].others = tuple(found[1:])
         return found[0]
@@ -128,7 +133,7 @@ def _match_several(seen: Inspected) -> Match | None:
     if len(found) < len(readings):
         return None
     names = seen.names or tuple(f"output_{place}" for place in range(len(found)))
-    masks = [(name, make) for name, (make, _, _) in zip(names, found, strict=True)]
+    masks = [(name, make, count) for name, (make, count, _) in zip(names, found, strict=True)]
     texts = [f"{name}: {text}" for name, (_, _, text) in zip(names, found, strict=True)]
     doubt = "" if seen.outputs_chosen else (
         "some of them may be for training alone; set `outputs` to the names of those that are "

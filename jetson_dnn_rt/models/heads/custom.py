@@ -38,7 +38,12 @@ _RESULTS: dict[Kind, type] = {
 
 
 class UserDecoder(Protocol):
-    """Turns the outputs of one frame into a result."""
+    """Turns the outputs of one frame into a result.
+
+    It may have two attributes more, for what a node makes topics of: `parts`, of
+    ``"instance_mask"`` and ``"keypoints"``, names what detections have beside boxes, and `masks`
+    the name and the number of classes of each of several masks.
+    """
 
     kind: ClassVar[Kind]
     """``detection``, ``segmentation`` or ``classification``: the result that it returns."""

@@ -13,6 +13,8 @@ from jetson_dnn_rt.safety import small_files
 
 _MAX_FILE_BYTES = 1 << 20
 
+BACKGROUND = "background"
+
 # torchvision's detectors count as COCO's annotations do: 0 is the background, and 10 numbers of
 # the 90 were never used.
 COCO_91 = tuple(
@@ -118,3 +120,29 @@ def resolve_labels(
     if len(names) < classes:
         raise ModelError(f"labels: {len(names)} names for a model of {classes} classes")
     return names
+
+
+def name_class(labels: Sequence[str], class_id: int) -> str:
+    """Name of a class; ``class_N`` where there is no label for it."""
+    return labels[class_id] if 0 <= class_id < len(labels) else f"class_{class_id}"
+
+
+def name_mask_classes(labels: Sequence[str], mask: str, classes: int) -> tuple[str, ...]:
+    """Choose the names for the mask of that name and so many classes, of a network with several.
+
+    They are the model's `labels`. Where nobody has given any, those of a mask of two classes are
+    ``background`` and its own name.
+    """
+    unnamed = tuple(name_class((), class_id) for class_id in range(2))
+    if mask and classes == 2 and tuple(labels[:2]) == unnamed:
+        return BACKGROUND, mask
+    return tuple(labels[:classes] if classes else labels)
+
+
+def find_background(labels: Sequence[str]) -> frozenset[int]:
+    """Find the classes of a mask that are nothing: not painted over a picture.
+
+    They are called background; of two classes it is the first, unless one is called so.
+    """
+    named = {i for i, name in enumerate(labels) if name.strip("_ ").lower() == BACKGROUND}
+    return frozenset(named or ({0} if len(labels) == 2 else ()))
