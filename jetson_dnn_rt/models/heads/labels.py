@@ -14,6 +14,7 @@ from jetson_dnn_rt.safety import small_files
 _MAX_FILE_BYTES = 1 << 20
 
 BACKGROUND = "background"
+TWO = (BACKGROUND, "foreground")
 
 # torchvision's detectors count as COCO's annotations do: 0 is the background, and 10 numbers of
 # the 90 were never used.
@@ -106,7 +107,7 @@ def resolve_labels(
             return tuple(embedded)
         usual = {("detection", 80): COCO_80, ("detection", 91): COCO_91}
         usual["segmentation", 21] = VOC_21
-        usual["segmentation", 2] = ("background", "foreground")
+        usual["segmentation", 2] = TWO
         if (kind, classes) == ("classification", 1000):
             return imagenet()
         return usual.get((kind, classes)) or tuple(f"class_{i}" for i in range(classes))
@@ -134,7 +135,7 @@ def name_mask_classes(labels: Sequence[str], mask: str, classes: int) -> tuple[s
     ``background`` and its own name.
     """
     unnamed = tuple(name_class((), class_id) for class_id in range(2))
-    if mask and classes == 2 and tuple(labels[:2]) == unnamed:
+    if mask and classes == 2 and tuple(labels[:2]) in (unnamed, TWO):
         return BACKGROUND, mask
     return tuple(labels[:classes] if classes else labels)
 
