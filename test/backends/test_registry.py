@@ -147,7 +147,7 @@ def test_tensorrt_with_a_device(monkeypatch):
     monkeypatch.setattr("jetson_dnn_rt.backends.cuda.owners.open_cuda", FakeCuda)
     monkeypatch.setattr("jetson_dnn_rt.backends.tensorrt.runner.open_cuda", FakeCuda)
     info = inspect_backend("tensorrt")
-    assert (info.version, info.precisions) == ("10.3.0", ("fp32", "fp16"))
+    assert (info.version, info.precisions) == ("10.3.0", ("fp32", "fp16", "int8"))
     model = make_model(Classifier(), (8, 8))
     runner = create_runner(model, "tensorrt", "fp16", threads=1)
     assert (runner.backend, runner.version, runner.device) == ("tensorrt", "10.3.0", "cuda")

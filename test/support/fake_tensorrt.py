@@ -47,7 +47,7 @@ def make_tensorrt(version: str, *, driver: bool = True, dla_cores: int = 0) -> A
     # Numbers are not the real ones; code must not depend on them.
     flags = ["GPU_FALLBACK", "TF32"]
     if major < 11:
-        flags += ["FP16", "OBEY_PRECISION_CONSTRAINTS"]
+        flags += ["FP16", "INT8", "OBEY_PRECISION_CONSTRAINTS"]
     creation = {8: ["EXPLICIT_BATCH"], 10: ["EXPLICIT_BATCH", "STRONGLY_TYPED"]}
     types = ["FLOAT", "HALF", "INT8", "INT32", "BOOL", "UINT8"] + ["INT64"] * (major >= 10)
     trt.BuilderFlag = enum.IntEnum("BuilderFlag", flags, start=0)
@@ -64,6 +64,7 @@ def make_tensorrt(version: str, *, driver: bool = True, dla_cores: int = 0) -> A
         TensorProto.FLOAT16: trt.DataType.HALF,
         TensorProto.INT32: trt.DataType.INT32,
         TensorProto.BOOL: trt.DataType.BOOL,
+        TensorProto.INT8: trt.DataType.INT8,
         # 8.x has no 64-bit integers: it casts them down.
         TensorProto.INT64: trt.DataType.INT64 if major >= 10 else trt.DataType.INT32,
     }

@@ -1,7 +1,7 @@
 # Copyright 2026 jetson_dnn_rt authors
 # SPDX-License-Identifier: Apache-2.0
 
-"""TensorRT engines built from a part of a network: static shapes, batch 1, FP32 or FP16."""
+"""TensorRT engines built from a part of a network: static shapes, batch 1, in three precisions."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from jetson_dnn_rt.backends.tensorrt import api
 from jetson_dnn_rt.errors import BackendUnavailableError, ModelError
 from jetson_dnn_rt.models.graph.folded_norms import fold_norms
 from jetson_dnn_rt.models.graph.mixed_precision import convert_to_fp16
+from jetson_dnn_rt.models.graph.quantized_part import count_quantized
 from jetson_dnn_rt.models.model import Part
 
 logger = logging.getLogger(__name__)
 
-PRECISIONS = ("fp32", "fp16")
+PRECISIONS = ("fp32", "fp16", "int8")
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,9 @@ def build_engine(
     with these types written in it. Up to 10 the network stays FP32, FP16 is allowed, and the
     layers that must not use it are pinned to FP32: so TensorRT may still choose FP32 elsewhere
     where that is faster.
+
+    In INT8 the part is a quantized one (`models.graph.quantized_part`): its scales are in it, so
+    that TensorRT calibrates nothing, and what is not quantized is FP32.
 
     fp32 is IEEE single precision: TF32 is off. `module` is TensorRT, imported by default.
 
@@ -101,6 +105,8 @@ class _Build:
     def read_network(self, precision: str) -> None:
         """Parse the ONNX model, in FP16 coloured and, from 11 on, converted."""
         data = self._part.onnx_model()
+        if precision == "int8":
+            count_quantized(data, self._part.name)  # refuses one that is not
         if precision == "fp16":
             data = fold_norms(data)
             mixed = convert_to_fp16(data)
@@ -133,6 +139,8 @@ class _Build:
             config.set_flag(module.BuilderFlag.FP16)
             config.set_flag(module.BuilderFlag.OBEY_PRECISION_CONSTRAINTS)
             self._pin_layers()
+        if precision == "int8" and not api.is_strongly_typed(module):
+            config.set_flag(module.BuilderFlag.INT8)  # allows what the network says
         if options.dla_core is not None:
             self._use_dla(options.dla_core)
         self._load_timing_cache(options.timing_cache)

@@ -25,11 +25,16 @@ from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.lab.quantize.quantizers import Images, find_quantizer
 from jetson_dnn_rt.lab.quantize.search import search
 from jetson_dnn_rt.models.graph.folded_norms import fold_norms
-from jetson_dnn_rt.models.graph.quantized_part import PRODUCTS, QuantizedPart, is_quantized
+from jetson_dnn_rt.models.graph.quantized_part import (
+    PRODUCTS,
+    QuantizedPart,
+    count_quantized,
+    is_quantized,
+)
 from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.input.input_pass import Preprocessor
 from jetson_dnn_rt.models.model import Model
-from jetson_dnn_rt.models.sources.files import import_package
+from jetson_dnn_rt.models.sources.files import first_line, import_package
 from jetson_dnn_rt.results import Result
 from jetson_dnn_rt.variants.library.library import Entry, Library
 from jetson_dnn_rt.variants.measuring.agreement import METRICS, compare
@@ -49,6 +54,7 @@ DEFAULT_AGREEMENT = 0.98
 
 _CALIBRATED = 100
 """Frames that ranges are taken from: more move them little."""
+_OPSET = 13  # scales by channel
 _RANKED = 8
 """Frames on which single layers are tried."""
 
@@ -169,7 +175,10 @@ class _Work:
         self._model, self._images, self._judges = model, images, judges
         self._settings = settings or DecoderSettings()
         self._threads = threads
-        self._backend = "onnxruntime" if spec.backend in TENSORRT else spec.backend
+        # Its kernels in INT8 want other graphs than TensorRT: fp32 rounds in the same places.
+        self._backend, self._precision = spec.backend, spec.precision
+        if spec.backend in TENSORRT:
+            self._backend, self._precision = "onnxruntime", "fp32"
         self._float = _read_network(model, data)
         self.layers = [n.name for n in self._float.graph.node if n.op_type in PRODUCTS]
 
@@ -179,15 +188,25 @@ class _Work:
 
     def judge(self, kept: Collection[str]) -> float:
         """Its agreement with the network in fp32, on the frames that judge."""
-        results = self._run("int8", self.make(kept))
+        data = self.make(kept)
+        self._check_quantized(data)
+        results = self._run(self._precision, data)
         return compare(self._model.kind, self._expected, results, "").value
 
     def rank(self, group: Collection[str]) -> float:
         """Relative error of the outputs where only these layers are quantized; the largest."""
         kept = set(self.layers) - set(group)
         images = self._images[: min(_RANKED, len(self._images))]
-        outputs = self._infer("int8", self._quantizer.quantize(self._float, images, kept), images)
+        data = self._quantizer.quantize(self._float, images, kept)
+        outputs = self._infer(self._precision, data, images)
         return max(map(_find_error, self._outputs[: len(images)], outputs))
+
+    def _check_quantized(self, data: bytes) -> None:
+        if not count_quantized(data, self._model.source):
+            raise ModelError(
+                f"{self.library} quantizes no convolution and no matrix product of "
+                f"{self._model.source}"
+            )
 
     @cached_property
     def _expected(self) -> list[Result]:
@@ -228,9 +247,18 @@ class _Work:
 
 def _read_network(model: Model, data: bytes) -> onnx.ModelProto:
     """The network as quantizers take it: norms folded, every node named, ``image`` its input."""
-    import onnx
+    import onnx.version_converter
 
     network = onnx.load_model_from_string(fold_norms(data))
+    opset = next((e.version for e in network.opset_import if e.domain in ("", "ai.onnx")), 0)
+    if opset < _OPSET:
+        try:
+            network = onnx.version_converter.convert_version(network, _OPSET)
+        except Exception as error:  # the converter raises RuntimeError and others
+            raise ModelError(
+                f"{model.source} is of opset {opset}, int8 needs {_OPSET}, and it cannot be "
+                f"converted: {first_line(error)}; export it again"
+            ) from error
     if is_quantized(network):
         raise ConfigurationError(
             f"{model.source} is quantized already, and runs as it is: use it in fp32, as "

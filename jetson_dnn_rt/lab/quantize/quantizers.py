@@ -16,6 +16,7 @@ import logging
 import os
 import platform
 import tempfile
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
@@ -167,7 +168,8 @@ def _import_nncf() -> Any:
     before = os.environ.get("NNCF_CI")
     os.environ["NNCF_CI"] = "1"
     try:
-        nncf = import_package("nncf", "quantizing a network for OpenVINO")
+        with _quiet():
+            nncf = import_package("nncf", "quantizing a network for OpenVINO")
     finally:
         if before is None:
             del os.environ["NNCF_CI"]
@@ -221,7 +223,12 @@ def _quiet() -> Iterator[None]:
     level = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        with (
+            contextlib.redirect_stdout(io.StringIO()),
+            contextlib.redirect_stderr(io.StringIO()),
+            warnings.catch_warnings(),
+        ):
+            warnings.simplefilter("ignore")
             yield
     finally:
         logging.disable(level)
