@@ -151,7 +151,9 @@ def test_tensorrt_with_a_device(monkeypatch):
     model = make_model(Classifier(), (8, 8))
     runner = create_runner(model, "tensorrt", "fp16", threads=1)
     assert (runner.backend, runner.version, runner.device) == ("tensorrt", "10.3.0", "cuda")
-    with pytest.raises(BackendUnavailableError, match=r"computes in fp32, fp16 .* not in bf16"):
+    with pytest.raises(
+        BackendUnavailableError, match=r"computes in fp32, fp16, int8 .* not in bf16"
+    ):
         create_runner(model, "tensorrt", "bf16", threads=1)
 
 
