@@ -25,7 +25,7 @@ from jetson_dnn_rt.backends.base import (
 )
 from jetson_dnn_rt.clock import Clock
 from jetson_dnn_rt.errors import ModelError
-from jetson_dnn_rt.models.graph.quantized_part import count_quantized
+from jetson_dnn_rt.models.graph.quantized_part import count_quantized, make_unsigned
 from jetson_dnn_rt.models.model import Part
 
 logger = logging.getLogger(__name__)
@@ -113,7 +113,7 @@ class OpenVinoRunner(HostRunner):
         wanted = count_quantized(data, part.name) if precision == "int8" else None
         core = _open_core()
         try:
-            network = core.read_model(model=data)
+            network = core.read_model(model=make_unsigned(data))
             network.reshape({index: list(shape) for index, shape in enumerate(part.input_shapes)})
             options = {
                 "PERFORMANCE_HINT": "LATENCY",

@@ -27,6 +27,7 @@ from jetson_dnn_rt.models.graph.quantized_part import (
     count_quantized,
     cut,
     list_quantized,
+    make_unsigned,
     mark_quantized,
 )
 from jetson_dnn_rt.models.sources.registry import load_model
@@ -120,6 +121,54 @@ def test_what_a_user_quantized_runs_as_it_is(backend, tmp_path):
     (found,) = runner.run([image])
     np.testing.assert_allclose(found, compute(model, image), atol=2 * SCALES["maps"])
     runner.close()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_signed_values_with_a_zero_point_are_computed_right(backend, tmp_path):
+    """As NNCF and others write them; OpenVINO takes them as unsigned, the same numbers."""
+    pytest.importorskip(backend)
+    path = tmp_path / "signed.onnx"
+    path.write_bytes(make_signed(make_qdq().data))
+    model = load_model(f"onnx:{path}")
+    runner = create(model, backend, "fp32")
+    for seed in range(3):
+        image = make_image(seed)
+        (found,) = runner.run([image])
+        np.testing.assert_allclose(found, compute(model, image), atol=2 * SCALES["maps"])
+    runner.close()
+
+
+def make_signed(data):
+    """Values between the layers as int8 with zero points; weights as they are."""
+    model = onnx.load_model_from_string(data)
+    for tensor in model.graph.initializer:
+        if tensor.name in ("zu", "zm"):
+            zero = (
+                int(onnx.numpy_helper.to_array(tensor)) - 128 + (7 if tensor.name == "zm" else 0)
+            )
+            tensor.CopyFrom(onnx.numpy_helper.from_array(np.array(zero, np.int8), tensor.name))
+    del model.graph.value_info[:]
+    return model.SerializeToString()
+
+
+def test_unsigned_is_the_same_network():
+    signed = make_signed(make_qdq().data)
+    unsigned = make_unsigned(signed)
+    zeros = {
+        node.input[2]: node.op_type for node in onnx.load_model_from_string(unsigned).graph.node
+        if node.op_type in ("QuantizeLinear", "DequantizeLinear")
+    }  # fmt: skip
+    assert set(zeros) == {"zu_unsigned", "zm_unsigned", "z8"}
+    for seed in range(3):
+        image = make_image(seed)
+        one, other = (
+            compute(QuantizedPart("part", data, (SHAPE,)), image) for data in (signed, unsigned)
+        )
+        np.testing.assert_array_equal(one, other)
+    plain = make_float().data
+    assert make_unsigned(plain) is plain
+    already = make_qdq().data
+    assert compute(QuantizedPart("part", make_unsigned(already), (SHAPE,)), image).shape == (1, 4)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -71,10 +71,11 @@ class Quantizer(ABC):
     def quantize(self, model: onnx.ModelProto, images: Images, kept: Collection[str]) -> bytes:
         """Calibrate on the network's inputs and quantize all products but those in `kept`.
 
-        What only follows the last products, the arithmetic of boxes above all, stays in fp32:
-        nothing is gained there. Raises `ModelError` when the library cannot quantize the network.
+        Other operators are quantized only between products that are. What follows the last
+        products, the arithmetic of boxes above all, stays in fp32: nothing is gained there.
+        Raises `ModelError` when the library cannot quantize the network.
         """
-        floats = {*kept, *_list_tail(model)}
+        floats = {*kept, *_list_tail(model), *_list_neighbours(model, kept)}
         copy = type(model)()
         copy.CopyFrom(model)
         try:
@@ -159,6 +160,8 @@ class NncfQuantizer(Quantizer):
             nncf.Dataset(list(images), lambda image: {name: image}),
             subset_size=len(images),
             target_device=nncf.TargetDevice.CPU,
+            # Weights symmetric, activations not: those of a SiLU begin at -0.28.
+            preset=nncf.QuantizationPreset.MIXED,
             ignored_scope=nncf.IgnoredScope(names=sorted(floats), validate=False),
         )
 
@@ -215,6 +218,27 @@ def _list_tail(model: onnx.ModelProto) -> list[str]:
         else:
             tail.append(node.name)
     return tail
+
+
+def _list_neighbours(model: onnx.ModelProto, kept: Collection[str]) -> list[str]:
+    """Names of the operators, no products, that are beside a product in fp32."""
+    beside: set[str] = set()
+    for nodes, given, taken in (
+        (list(model.graph.node), list_read, _list_written),
+        (list(reversed(model.graph.node)), _list_written, list_read),
+    ):
+        floats: set[str] = set()  # values between which there is no product and one in fp32
+        for node in nodes:
+            is_product = node.op_type in PRODUCTS
+            if node.name in kept or (not is_product and floats.intersection(given(node))):
+                floats.update(taken(node))
+                if not is_product:
+                    beside.add(node.name)
+    return sorted(beside)
+
+
+def _list_written(node: onnx.NodeProto) -> list[str]:
+    return [name for name in node.output if name]
 
 
 @contextlib.contextmanager

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.models.sources.files import hash_bytes, import_package
 
@@ -54,6 +56,42 @@ def mark_quantized(model: onnx.ModelProto, library: str) -> None:
     """Note in a model that it was quantized here, and by which library in which version."""
     entry = model.metadata_props.add()
     entry.key, entry.value = _MARK, library
+
+
+def make_unsigned(data: bytes) -> bytes:
+    """Write values that are quantized to int8 as uint8: the same numbers, 128 higher.
+
+    OpenVINO 2026.4 computes something else where int8 data has a zero point other than 0 (a
+    YOLOX-nano of NNCF: off by two thirds). Weights, which are constants, stay. A model that is not
+    quantized is returned as it is.
+    """
+    if _QUANTIZE.encode() not in data:
+        return data
+    onnx = import_package("onnx", "a quantized network")
+    model = onnx.load_model_from_string(data)
+    constants = {tensor.name: tensor for tensor in model.graph.initializer}
+    int8, shifted = onnx.TensorProto.INT8, {}
+    for node in model.graph.node:
+        if node.op_type == _QUANTIZE and node.input[0] not in constants and len(node.input) > 2:
+            zero = constants.get(node.input[2])
+            if zero is not None and zero.data_type == int8:
+                shifted[node.output[0]] = node
+    for node in model.graph.node:
+        if node.op_type not in (_QUANTIZE, _DEQUANTIZE):
+            continue
+        if node.input[0] not in shifted and node.output[0] not in shifted:
+            continue
+        zero = constants[node.input[2]]
+        name = f"{zero.name}_unsigned"  # weights may have the same one
+        if name not in constants:
+            values = onnx.numpy_helper.to_array(zero).astype(np.int16) + 128
+            constants[name] = onnx.numpy_helper.from_array(values.astype(np.uint8), name)
+            model.graph.initializer.append(constants[name])
+        node.input[2] = name
+    # Types that the exporter recorded would contradict the new ones.
+    del model.graph.value_info[:]
+    result: bytes = model.SerializeToString()
+    return result
 
 
 def count_quantized(data: bytes, name: str) -> int:
