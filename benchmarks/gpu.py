@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         say(f"gpu: {name}")
         try:
             state.check_time()
-            model, frames = load(name, args.data)
+            model, frames, _ = load(name, args.data)
             models[name] = _measure(model, frames, args, state)
         except JetsonDnnRtError as error:
             models[name] = {"skipped": str(error)}

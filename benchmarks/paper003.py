@@ -555,7 +555,9 @@ def _open_amp(part: Part, compiler: Compiler, threads: int) -> tuple[Runner, str
             name=f"{part.name} (AMP)", input_shapes=part.input_shapes, onnx_model=lambda: onnx,
             graph_hash=part.graph_hash, torch_module=part.torch_module,
         )  # fmt: skip
-        return OnnxRuntimeRunner(mixed, threads), f"onnxruntime on the graph of AMP ({error})"
+        return OnnxRuntimeRunner(
+            mixed, "fp32", threads
+        ), f"onnxruntime on the graph of AMP ({error})"
     return runner, f"tvm, {state.tuned} of {state.kernels} kernels tuned"
 
 

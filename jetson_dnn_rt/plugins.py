@@ -16,7 +16,9 @@ imported on use:
     first two, `variants.running.engines` for the others.
 ``MAKERS``
     Methods of decomposition. Their modules have ``compress(model, spec, frames=, source=,
-    recover_steps=, library=, threads=, progress=)``, which puts a network into the library.
+    recover_steps=, library=, threads=, progress=)``, which puts a network into the library; that
+    of ``int8`` has ``quantize(model, spec, frames=, source=, agreement=, staged=, settings=,
+    library=, threads=, progress=)``, which does the same.
 """
 
 from __future__ import annotations

@@ -5,6 +5,11 @@
 
 from __future__ import annotations
 
+import logging
+import os
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,18 +17,49 @@ import numpy.typing as npt
 
 from jetson_dnn_rt.backends.base import Array, BackendInfo, HostRunner, Runner, inspect_library
 from jetson_dnn_rt.clock import Clock
-from jetson_dnn_rt.errors import JetsonDnnRtError, ModelError
+from jetson_dnn_rt.errors import ModelError
+from jetson_dnn_rt.models.graph.quantized_part import count_quantized
 from jetson_dnn_rt.models.model import Part
+from jetson_dnn_rt.safety.trust import private_folder
+
+logger = logging.getLogger(__name__)
+
+
+_INT8_KERNELS = frozenset(
+    {
+        "QLinearConv",
+        "QLinearMatMul",
+        "QGemm",
+        "ConvInteger",
+        "MatMulInteger",
+        "QLinearConvTranspose",
+    }
+)
 
 
 def inspect(name: str) -> BackendInfo:
     """Describe the back end, which needs only its library."""
-    return inspect_library(name, "pip install onnxruntime")
+    info = inspect_library(name, "pip install onnxruntime")
+    return replace(info, precisions=("fp32", "int8")) if info.available else info
 
 
 def create(part: Part, name: str, precision: str, threads: int, clock: Clock) -> Runner:
     """See `OnnxRuntimeRunner`."""
-    return OnnxRuntimeRunner(part, threads)
+    return OnnxRuntimeRunner(part, precision, threads)
+
+
+def _check_kernels(optimized: Path, wanted: int, name: str) -> None:
+    """Check in the optimized graph that quantized products were fused to kernels in int8."""
+    import onnx
+
+    kernels = [node.op_type for node in onnx.load(optimized).graph.node]
+    found = sum(kernel in _INT8_KERNELS for kernel in kernels)
+    if not found:
+        raise ModelError(
+            f"{name} is not computed in int8 by onnxruntime: none of its {wanted} quantized "
+            "convolutions and matrix products became a kernel in int8"
+        )
+    logger.debug("%s: %d of %d products run in int8", name, found, wanted)
 
 
 class OnnxRuntimeRunner(HostRunner):
@@ -33,15 +69,18 @@ class OnnxRuntimeRunner(HostRunner):
     tasks, the camera and DDS, spinning costs them what it gains here.
 
     With `threads` = 1 the calling thread does everything.
+
+    A part in int8 is a quantized one (`models.graph.quantized_part`). `ModelError` where the
+    network cannot be loaded, or none of its products became a kernel in int8.
     """
 
     backend = "onnxruntime"
-    precision = "fp32"
 
-    def __init__(self, part: Part, threads: int) -> None:
+    def __init__(self, part: Part, precision: str, threads: int) -> None:
         import onnxruntime
 
         super().__init__(part)
+        self.precision = precision
         self.version = str(onnxruntime.__version__)
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
@@ -50,14 +89,21 @@ class OnnxRuntimeRunner(HostRunner):
         options.log_severity_level = 3
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.add_session_config_entry("session.inter_op.allow_spinning", "0")
-        try:
-            self._session: Any = onnxruntime.InferenceSession(
-                part.onnx_model(), options, providers=["CPUExecutionProvider"]
-            )
-        except JetsonDnnRtError:
-            raise
-        except Exception as error:  # ONNX Runtime's own classes share no base but Exception
-            raise ModelError(f"{part.name} cannot be loaded by onnxruntime: {error}") from error
+        data = part.onnx_model()
+        with ExitStack() as stack:
+            wanted = count_quantized(data, part.name) if precision == "int8" else 0
+            if wanted:
+                optimized = stack.enter_context(private_folder()) / "optimized.onnx"
+                options.optimized_model_filepath = os.fspath(optimized)
+            try:
+                self._session: Any = onnxruntime.InferenceSession(
+                    data, options, providers=["CPUExecutionProvider"]
+                )
+            except Exception as error:  # ONNX Runtime's own classes share no base but Exception
+                text = f"{part.name} cannot be loaded by onnxruntime: {error}"
+                raise ModelError(text) from error
+            if wanted:
+                _check_kernels(optimized, wanted, part.name)
         self._names = [value.name for value in self._session.get_inputs()]
         self._binding: Any = self._session.io_binding()
         self._listed: list[str] = []  # lists of boxes: their lengths are known after the run

@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import functools
+import logging
 import threading
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +25,14 @@ from jetson_dnn_rt.backends.base import (
 )
 from jetson_dnn_rt.clock import Clock
 from jetson_dnn_rt.errors import ModelError
+from jetson_dnn_rt.models.graph.quantized_part import count_quantized, make_unsigned
 from jetson_dnn_rt.models.model import Part
+
+logger = logging.getLogger(__name__)
+
+_PRODUCTS = ("Convolution", "Deconvolution", "FullyConnected", "MatMul", "RNNSeq", "RNNCell")
+_TYPES = {"bf16": ("bf16",), "int8": ("i8", "u8")}
+"""Types that OpenVINO reports of layers in a short precision."""
 
 
 def inspect(name: str) -> BackendInfo:
@@ -32,8 +41,8 @@ def inspect(name: str) -> BackendInfo:
     if not info.available:
         return info
     if not supports_bf16():
-        return replace(info, reason=NO_BF16)
-    return replace(info, precisions=("fp32", "bf16"))
+        return replace(info, precisions=("fp32", "int8"), reason=NO_BF16)
+    return replace(info, precisions=("fp32", "bf16", "int8"))
 
 
 def create(part: Part, name: str, precision: str, threads: int, clock: Clock) -> Runner:
@@ -67,11 +76,29 @@ def _make_core() -> Any:
     return openvino.Core()
 
 
+def _check_precision(compiled: Any, precision: str, name: str) -> None:
+    """Check in the compiled network that some of its products are computed in a short type."""
+    types: Counter[str] = Counter()
+    for node in compiled.get_runtime_model().get_ordered_ops():
+        facts = node.get_rt_info()
+        if str(facts["layerType"].value) in _PRODUCTS:
+            types[str(facts["runtimePrecision"].value)] += 1
+    if types and not any(types[kind] for kind in _TYPES[precision]):
+        found = ", ".join(f"{count} in {kind}" for kind, count in types.most_common())
+        raise ModelError(
+            f"{name} is not computed in {precision} by openvino: of its convolutions and matrix "
+            f"products it computes {found}"
+        )
+    logger.debug("%s in %s: %s", name, precision, dict(types))
+
+
 class OpenVinoRunner(HostRunner):
     """An inference request bound to preallocated buffers.
 
     Its threads are not pinned: pinning would tie all models of the process to the same first
-    cores. `ModelError` where OpenVINO cannot read the network.
+    cores. A part in int8 is a quantized one (`models.graph.quantized_part`), whose other layers
+    are computed in fp32. `ModelError` where OpenVINO cannot read the network, or computes no
+    convolution or matrix product in a short type that was asked for.
     """
 
     backend = "openvino"
@@ -83,13 +110,14 @@ class OpenVinoRunner(HostRunner):
         self.version = str(openvino.__version__).split("-")[0]
         self.precision = precision
         data = part.onnx_model()
+        wanted = count_quantized(data, part.name) if precision == "int8" else None
         core = _open_core()
         try:
-            network = core.read_model(model=data)
+            network = core.read_model(model=make_unsigned(data))
             network.reshape({index: list(shape) for index, shape in enumerate(part.input_shapes)})
             options = {
                 "PERFORMANCE_HINT": "LATENCY",
-                "INFERENCE_PRECISION_HINT": precision.replace("fp32", "f32"),
+                "INFERENCE_PRECISION_HINT": "bf16" if precision == "bf16" else "f32",
                 "INFERENCE_NUM_THREADS": threads,
                 "NUM_STREAMS": 1,
                 "ENABLE_CPU_PINNING": False,
@@ -97,6 +125,8 @@ class OpenVinoRunner(HostRunner):
             compiled = core.compile_model(network, "CPU", options)
         except RuntimeError as error:
             raise ModelError(f"{part.name} cannot be loaded by openvino: {error}") from error
+        if precision in _TYPES and wanted != 0:
+            _check_precision(compiled, precision, part.name)
         self._request: Any = compiled.create_infer_request()
         outputs = enumerate(compiled.outputs)
         self._outputs = tuple(self._bind_output(index, port) for index, port in outputs)

@@ -7,6 +7,9 @@ Variants already in the library are not built again. A variant that approximates
 faster nor lighter than the full model on its back end is refused, with the figures. Exit code 1
 when a listed one could not be built.
 
+Variants in int8 are calibrated on the frames, without labels; layers that cost too much agreement
+stay in fp32, and one that cannot agree as much as --agreement asks for is refused.
+
 Kernels of TVM are tuned within tvm_trials and tvm_minutes. Ctrl-C keeps what was measured, and the
 next build goes on from there; nothing else should run meanwhile.
 """
@@ -64,6 +67,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     text = "train decomposed networks this many steps towards the full one (default 0)"
     add("--recover-steps", type=_parse_steps, default=0, metavar="N", help=text)
+    add(
+        "--agreement",
+        type=_parse_share,
+        metavar="A",
+        help="agreement with fp32 that int8 variants must reach, in (0, 1]: layers stay in fp32 "
+        "until they do (default 0.98)",
+    )
     text = f"timed runs of each variant (default {DEFAULT_RUNS})"
     add("--runs", type=parse_count, default=DEFAULT_RUNS, metavar="N", help=text)
     text = "the library (default: engine_cache of the task, else ~/.cache/jetson_dnn_rt)"
@@ -204,6 +214,7 @@ def _plan_task(
             frames=frames or "synthetic",
             runs=args.runs,
             recover_steps=args.recover_steps,
+            agreement=args.agreement,
             any_frames=not frames,
             again=args.again,
         )
@@ -259,6 +270,13 @@ def _report_to_dict(report: BuildReport) -> dict[str, Any]:
     keys = ("task", "variant", "state", "reason", "seconds")
     values = {key: getattr(report, key) for key in keys}
     return {**values, "built": report.fresh, **figures_to_dict(report.measurement)}
+
+
+def _parse_share(text: str) -> float:
+    value = parse_positive(text)
+    if value > 1.0:
+        raise argparse.ArgumentTypeError(f"must be in (0, 1]: {text}")
+    return value
 
 
 def _parse_steps(text: str) -> int:

@@ -16,4 +16,5 @@ COMMANDS = {
 MAKERS = {
     "tucker": "jetson_dnn_rt.lab.compress.compression",
     "svd": "jetson_dnn_rt.lab.compress.compression",
+    "int8": "jetson_dnn_rt.lab.quantize.quantization",
 }

@@ -12,7 +12,7 @@ import logging
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -96,6 +96,7 @@ class Network:
         self.model = model
         self._library = library
         self._splits: dict[str, Split] = {}
+        self._quantized: dict[str, bytes] = {}
         self.stages = 1
         if stages > 1:
             self._split(stages)
@@ -142,13 +143,30 @@ class Network:
         self.graph()
         self._splits[decomposition] = self._splits[FULL].replace_graph(graph)
 
-    def has(self, decomposition: str) -> bool:
-        """Whether this decomposition is known."""
-        return decomposition == FULL or decomposition in self._splits
+    def add_quantized(self, form: str, data: bytes) -> None:
+        """Add a quantized network, as ONNX, under the name of its variant.
+
+        `ModelError` when it cannot be cut where this network is cut.
+        """
+        self._quantized[form] = data
+        try:
+            self.pieces(form)
+        except ModelError:
+            del self._quantized[form]
+            raise
+
+    def has(self, form: str) -> bool:
+        """Whether this form of the network is known: a decomposition, or a quantized variant."""
+        return form == FULL or form in self._splits or form in self._quantized
 
     def pieces(self, decomposition: str, count: int | None = None) -> list[Piece]:
-        """The network as `count` runs of about equally many stages; by default one per stage."""
+        """The network as `count` runs of about equally many stages; by default one per stage.
+
+        `decomposition`, or the name of a quantized variant.
+        """
         count = self.stages if count is None else count
+        if decomposition in self._quantized:
+            return self._cut_quantized(self._quantized[decomposition], count)
         if decomposition == FULL and count == 1:
             # The network in its original form: an ONNX file, say, and not what was made of it.
             whole = self._store_onnx(self.model, FULL)
@@ -176,6 +194,17 @@ class Network:
                     split.outputs if index == count - 1 else (),
                 )
             )
+        return pieces
+
+    def _cut_quantized(self, data: bytes, count: int) -> list[Piece]:
+        """Cut a quantized network where the full one is cut: the nodes have the same names."""
+        from jetson_dnn_rt.models.graph.quantized_part import cut
+
+        pieces = []
+        for piece in self.pieces(FULL, count):
+            inputs = dict(zip(piece.inputs, piece.part.input_shapes, strict=True))
+            part = cut(data, piece.part.name, inputs, piece.outputs)
+            pieces.append(replace(piece, part=part))
         return pieces
 
     def _store_onnx(self, part: Part, decomposition: str) -> Part:

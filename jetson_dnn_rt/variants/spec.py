@@ -103,6 +103,16 @@ class VariantSpec:
         """Whether the network's layers are those of the model."""
         return self.decomposition == FULL
 
+    @property
+    def is_quantized(self) -> bool:
+        """Whether its network is another one, with quantized values, than that in fp32."""
+        return self.precision == "int8"
+
+    @property
+    def network(self) -> str:
+        """Name of its form of the network: the decomposition, of a quantized one the variant."""
+        return str(self) if self.is_quantized else self.decomposition
+
     @staticmethod
     def parse(text: str) -> VariantSpec:
         """Read a name; without a precision it is fp32."""

@@ -71,6 +71,7 @@ def make_tensorrt(version: str, *, driver: bool = True, dla_cores: int = 0) -> A
         TensorProto.FLOAT16: trt.DataType.HALF,
         TensorProto.INT32: trt.DataType.INT32,
         TensorProto.BOOL: trt.DataType.BOOL,
+        TensorProto.INT8: trt.DataType.INT8,
         # 8.x has no 64-bit integers: it casts them down.
         TensorProto.INT64: trt.DataType.INT64 if major >= 10 else trt.DataType.INT32,
     }

@@ -21,6 +21,7 @@ from jetson_dnn_rt.backends.tensorrt.precision import (
 from jetson_dnn_rt.errors import BackendUnavailableError, ModelError
 from jetson_dnn_rt.models.graph.folded_norms import fold_norms
 from jetson_dnn_rt.models.graph.mixed_precision import ALLOW, convert_to_fp16
+from jetson_dnn_rt.models.graph.quantized_part import count_quantized
 from jetson_dnn_rt.models.model import Part
 
 logger = logging.getLogger(__name__)
@@ -111,14 +112,14 @@ class _Build:
         self._config = self._builder.create_builder_config()
         self._fp32_nodes: frozenset[str] = frozenset()
         self._nodes: frozenset[str] = frozenset()
-        # False where the colours leave no product of matrices to FP16.
+        # False where nothing that multiplies is left to the precision.
         self.asks = True
 
     def read_network(self, precision: str) -> None:
         """Parse the ONNX model, in FP16 coloured and, from 11 on, converted."""
         data = self._part.onnx_model()
         if precision == "int8":
-            _check_quantized(data, self._part.name)
+            self.asks = _check_quantized(data, self._part.name)
         if precision == "fp16":
             data = fold_norms(data)
             mixed = convert_to_fp16(data)
@@ -233,16 +234,17 @@ def _name_products(data: bytes) -> set[str]:
     return {node.name or node.output[0] for node in nodes if node.op_type in ALLOW}
 
 
-def _check_quantized(data: bytes, name: str) -> None:
-    """Raise `ModelError` where nothing in the network says what is to be computed in INT8."""
+def _check_quantized(data: bytes, name: str) -> bool:
+    """Whether anything in the network is to be computed in INT8.
+
+    `ModelError` where it was never quantized; parts of one that was may be without.
+    """
     import onnx
 
     kinds = {node.op_type for node in onnx.load_model_from_string(data).graph.node}
     if kinds & ALLOW and "DequantizeLinear" not in kinds:
-        raise ModelError(
-            f"{name} has no QuantizeLinear and DequantizeLinear: an int8 engine is built of a "
-            "network that was quantised before, symmetrically (ModelOpt, onnxruntime.quantization)"
-        )
+        return count_quantized(data, name) > 0
+    return True
 
 
 def _name_node(data: bytes, index: int) -> str:

@@ -148,6 +148,38 @@ class Split:
         """The same cuts in a graph of the same nodes, such as a decomposed one."""
         return Split(self._name, graph, self._size, self.cuts)
 
+    def export_named(self) -> bytes:
+        """The whole network as ONNX, in which every value that may cross a cut has its name.
+
+        So what was made of the whole, a quantized network say, can be cut anywhere. The input is
+        called ``image``.
+        """
+        values = dict.fromkeys((*self.outputs, *self._list_crossing()))
+        graph = fx.Graph()
+        copies: dict[fx.Node, fx.Node] = {}
+        for node in self.graph.graph.nodes:
+            if node.op != "output":
+                copies[node] = graph.node_copy(node, copies.__getitem__)
+        named = {node.name: copy for node, copy in copies.items()}
+        graph.output(tuple(named[value] for value in values))
+        module = fx.GraphModule(self.graph, graph)
+        shape = (1, 3, *self._size)
+        data = export_onnx(module, (shape,), self._name, output_names=tuple(values))
+        return _drop_outputs(data, len(self.outputs))
+
+    def _list_crossing(self) -> list[str]:
+        """Values that cross a place where a cut is allowed."""
+        image = torch.from_numpy(make_probe_input(*self._size))
+        nodes = self._nodes
+        index = {node: position for position, node in enumerate(nodes)}
+        allowed = [position for position, _ in _list_cuts(self.graph, nodes, image)]
+        return [
+            node.name
+            for position, node in enumerate(nodes)
+            for last in [max((index.get(user, -1) for user in node.users), default=-1)]
+            if any(position < cut <= last for cut in allowed)
+        ]
+
     def _shape(self, name: str) -> tuple[int, ...]:
         found = self._types[name]
         assert found is not None  # cuts are only allowed where it is a tensor
@@ -305,6 +337,16 @@ def _balance(ends: list[int], crossing: list[int], stages: int) -> list[int]:
 
     # Among the balances that are good enough, the one with the fewest bytes over boundaries.
     return find_best(add_bytes)[1]
+
+
+def _drop_outputs(data: bytes, kept: int) -> bytes:
+    """An ONNX model that returns only the first of its outputs; the others stay in it, named."""
+    import onnx
+
+    model = onnx.load_model_from_string(data)
+    del model.graph.output[kept:]
+    result: bytes = model.SerializeToString()
+    return result
 
 
 def _hash_graph(module: fx.GraphModule) -> str:

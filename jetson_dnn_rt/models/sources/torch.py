@@ -104,7 +104,11 @@ class TorchOrigin:
 
 
 def export_onnx(
-    module: torch.nn.Module, input_shapes: Sequence[tuple[int, ...]], name: str
+    module: torch.nn.Module,
+    input_shapes: Sequence[tuple[int, ...]],
+    name: str,
+    *,
+    output_names: Sequence[str] = (),
 ) -> bytes:
     """Serialize a module as ONNX, and compare with torch where ONNX Runtime is installed.
 
@@ -123,6 +127,8 @@ def export_onnx(
     values = tuple(torch.full(shape, PROBE_VALUE) for shape in input_shapes)
     names = ["image"] if len(values) == 1 else [f"input_{i}" for i in range(len(values))]
     keywords: dict[str, Any] = {"input_names": names}
+    if output_names:
+        keywords["output_names"] = list(output_names)
     export: Any = torch.onnx.export
     known = inspect.signature(export).parameters
     if "training" in known:

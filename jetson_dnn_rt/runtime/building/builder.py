@@ -8,9 +8,10 @@ from __future__ import annotations
 import importlib
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from jetson_dnn_rt.backends.registry import BUILT_BEFOREHAND, TENSORRT
@@ -25,11 +26,12 @@ from jetson_dnn_rt.errors import (
 )
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.graph.batched_part import BatchedPart
+from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.model import Model, Part
 from jetson_dnn_rt.plugins import collect
 from jetson_dnn_rt.results import Result
-from jetson_dnn_rt.runtime.task import Task, tuning_options
-from jetson_dnn_rt.variants.library.library import EntryKey, Library
+from jetson_dnn_rt.runtime.task import Task, apply_thresholds, tuning_options
+from jetson_dnn_rt.variants.library.library import Entry, EntryKey, Library
 from jetson_dnn_rt.variants.measuring.agreement import Agreement, compare
 from jetson_dnn_rt.variants.measuring.machine import device_of
 from jetson_dnn_rt.variants.measuring.measurement import (
@@ -43,7 +45,7 @@ from jetson_dnn_rt.variants.measuring.measurement import (
 )
 from jetson_dnn_rt.variants.measuring.sample_frames import count_held_out, open_frames
 from jetson_dnn_rt.variants.measuring.store import (
-    hash_network,
+    hash_variant,
     load_graph,
     measurement_key,
     read_measurement,
@@ -51,6 +53,12 @@ from jetson_dnn_rt.variants.measuring.store import (
 )
 from jetson_dnn_rt.variants.network import Network, list_counts
 from jetson_dnn_rt.variants.progress import Progress, ignore_progress
+from jetson_dnn_rt.variants.quantized import (
+    MODEL_FILE,
+    Quantization,
+    load_quantized,
+    read_quantization,
+)
 from jetson_dnn_rt.variants.running.batching import MAX_BATCH
 from jetson_dnn_rt.variants.running.engines import PreparedVariant, TuningOptions, open_prepared
 from jetson_dnn_rt.variants.running.pipeline import Pipeline
@@ -72,13 +80,16 @@ and measured. ``refused``: built, but rejected by its measurement."""
 class BuildSettings:
     """How variants are built and measured.
 
-    Variants are compared on the last of the frames, which nothing is fitted to (`count_held_out`).
+    Variants are compared on the last of the frames (`count_held_out`), which nothing is fitted to;
+    only which layers of an int8 variant stay in fp32 is decided on them.
     """
 
     frames: str = "synthetic"  # their source, see `sample_frames`
     frame_count: int = 256
     runs: int = 100  # timed, of each variant
     recover_steps: int = 0  # of recovery of decomposed networks; 0 = none
+    # That int8 variants must reach with fp32, in [0, 1]; None = as those in the library were made.
+    agreement: float | None = None
     any_frames: bool = True  # accept measurements made on other frames
     again: bool = False  # repeat measurements that exist
 
@@ -168,6 +179,8 @@ class TaskBuilder:
         key = self._key(spec)
         if key is None or self.settings.again or self._lacks_steps(spec):
             return None
+        if spec.is_quantized and self._find_quantized(spec) is None:
+            return None
         found = read_measurement(self.library, key)
         if found is None or not (self.settings.any_frames or found.frames == self.settings.frames):
             return None
@@ -199,6 +212,7 @@ class TaskBuilder:
             if measurement is None:
                 fresh = True
                 self._compress(spec)
+                self._quantize(spec)
                 prepared = self._open_prepared(spec)
                 if prepared is not None:
                     prepared.prepare(self._list_parts(spec), progress)
@@ -222,12 +236,16 @@ class TaskBuilder:
         """Parts of every cover that may be chosen, the whole network first."""
         plan = self.plan
         network = Network(plan.model, plan.config.stages or 1, self.library)
-        if not spec.is_full:
+        if spec.is_quantized:
+            entry = self._load_quantized(spec)
+            assert entry is not None  # it was made before
+            network.add_quantized(spec.network, entry.files[MODEL_FILE])
+        elif not spec.is_full:
             graph = load_graph(plan.model, spec.decomposition, self.library)
             assert graph is not None  # it was made before
             network.add_decomposed(spec.decomposition, graph)
         counts = reversed(list_counts(network.stages))
-        pieces = (network.pieces(spec.decomposition, count) for count in counts)
+        pieces = (network.pieces(spec.network, count) for count in counts)
         return [piece.part for cover in pieces for piece in cover]
 
     def _open_prepared(self, spec: VariantSpec) -> PreparedVariant | None:
@@ -260,12 +278,11 @@ class TaskBuilder:
             return
         plan, settings = self.plan, self.settings
         if self._stored_steps(spec) < settings.recover_steps:
-            compress = _find_maker(spec)
-            self._progress("reading frames", 0, 1)
-            compress(
+            decomposition = DecompositionSpec.parse(spec.decomposition)
+            _find_maker(spec, decomposition.method, "compress").compress(
                 plan.model,
-                DecompositionSpec.parse(spec.decomposition),
-                frames=list(open_frames(settings.frames, settings.frame_count)),
+                decomposition,
+                frames=self._read_frames(),
                 source=settings.frames,
                 recover_steps=settings.recover_steps,
                 library=self.library,
@@ -275,13 +292,54 @@ class TaskBuilder:
         self._hashes.pop(spec.decomposition, None)
         self._compressed.add(spec.decomposition)
 
+    # -- quantized networks --------------------------------------------------------------------
+
+    def _load_quantized(self, spec: VariantSpec) -> Entry | None:
+        staged = self.plan.config.stages != 1
+        return load_quantized(self.plan.model, spec, self.library, staged=staged)
+
+    def _find_quantized(self, spec: VariantSpec) -> Quantization | None:
+        """How a network in the library was quantized; None unless as it is wanted now."""
+        settings, entry = self.settings, self._load_quantized(spec)
+        if entry is None:
+            return None
+        try:
+            found = read_quantization(entry)
+        except ValueError as error:
+            logger.warning("library entry %s: %s; it is quantized again", entry.path, error)
+            return None
+        fits = settings.any_frames or found.frames == settings.frames
+        return found if fits and settings.agreement in (None, found.asked) else None
+
+    def _quantize(self, spec: VariantSpec) -> None:
+        """Put a quantized network into the library, unless it is there as wanted."""
+        if not spec.is_quantized or self._find_quantized(spec) is not None:
+            return
+        plan, settings = self.plan, self.settings
+        asked = {} if settings.agreement is None else {"agreement": settings.agreement}
+        limits = DecoderSettings()
+        apply_thresholds(limits, plan.config)
+        _find_maker(spec, spec.precision, "build").quantize(
+            plan.model,
+            spec,
+            frames=self._read_frames(),
+            source=settings.frames,
+            staged=plan.config.stages != 1,
+            settings=limits,
+            library=self.library,
+            threads=plan.threads,
+            progress=self._progress,
+            **asked,
+        )
+        self._hashes.pop(spec.network, None)
+
     # -- measuring -----------------------------------------------------------------------------
 
     def _measure(self, spec: VariantSpec) -> Measurement:
         plan = self.plan
         key = self._key(spec)
         if key is None:
-            raise ModelError(f"{spec.decomposition} was made and is not in the library")
+            raise ModelError(f"{spec.network} was made and is not in the library")
         # The full network that a variant must beat, where it has been measured.
         report = self._reports.get(reference_of(spec)) if approximates(spec) else None
         reference = report.measurement if report is not None else None
@@ -303,8 +361,27 @@ class TaskBuilder:
             # Its memory is known; its time is taken from the same minute.
             rival = replace(reference, total=trial.rival or reference.total)
             measurement = measurement.refuse(decide(measurement, rival))
+        if spec.is_quantized:
+            measurement = measurement.refuse(
+                self._find_disagreement(spec, measurement) or measurement.refused
+            )
         store_measurement(self.library, key, measurement, plan.model)
         return measurement
+
+    def _find_disagreement(self, spec: VariantSpec, measurement: Measurement) -> str:
+        """Why a quantized variant agrees too little, with the figures; empty where it does not."""
+        found = self._find_quantized(spec)
+        assert found is not None  # it was made before
+        if found.refused:
+            return found.refused
+        measured = measurement.agreement
+        # A decomposed network differs from the full one on its own account.
+        if spec.is_full and measured is not None and measured.value < found.asked:
+            return (
+                f"int8 agrees {measured.value:.3f} {measured.metric} with {measured.reference}, "
+                f"{found.asked:g} is asked for (--agreement)"
+            )
+        return ""
 
     def _build_batches(self, spec: VariantSpec) -> None:
         """Put the engines of batches into the library; it is no failure if one cannot be built."""
@@ -396,10 +473,11 @@ class TaskBuilder:
         return self._costs[decomposition]
 
     def _key(self, spec: VariantSpec) -> EntryKey | None:
-        plan, decomposition = self.plan, spec.decomposition
-        if self._hashes.get(decomposition) is None:
-            self._hashes[decomposition] = hash_network(plan.model, decomposition, self.library)
-        graph_hash = self._hashes[decomposition]
+        plan, name = self.plan, spec.network
+        if self._hashes.get(name) is None:
+            stages = plan.config.stages
+            self._hashes[name] = hash_variant(plan.model, spec, self.library, stages=stages)
+        graph_hash = self._hashes[name]
         if graph_hash is None:
             return None
         return measurement_key(
@@ -414,23 +492,25 @@ class TaskBuilder:
     @cached_property
     def _frames(self) -> list[Frame]:
         """Frames on which variants are run and compared: none of them was fitted to these."""
+        frames = self._read_frames()
+        return frames[-count_held_out(len(frames)) :] if len(frames) > 1 else frames
+
+    def _read_frames(self) -> list[Frame]:
         self._progress("reading frames", 0, 1)
         frames = list(open_frames(self.settings.frames, self.settings.frame_count))
         if not frames:
             raise SourceError(f"there is no frame in {self.settings.frames}")
-        return frames[-count_held_out(len(frames)) :] if len(frames) > 1 else frames
+        return frames
 
 
-def _find_maker(spec: VariantSpec) -> Callable[..., object]:
-    """The function that makes a decomposed network and puts it into the library."""
-    method = DecompositionSpec.parse(spec.decomposition).method
+def _find_maker(spec: VariantSpec, method: str, command: str) -> ModuleType:
+    """The module that makes a variant's network and puts it into the library."""
     makers = collect("MAKERS")
     if method not in makers:
         raise ConfigurationError(
             f"variant {spec} is not in the library and {method} networks cannot be made here, as "
             "jetson_dnn_rt.lab is not installed; fix: make it on a machine with the whole package "
-            "(jetson-dnn-rt compress, jetson-dnn-rt library export) and bring it here with "
+            f"(jetson-dnn-rt {command}, jetson-dnn-rt library export) and bring it here with "
             "jetson-dnn-rt library import"
         )
-    maker: Callable[..., object] = importlib.import_module(makers[method]).compress
-    return maker
+    return importlib.import_module(makers[method])

@@ -88,7 +88,7 @@ class Measurement:
     memory_bytes: Count  # resident memory that closing it released
     device_memory_bytes: Count  # the same on the GPU; 0 on the CPU
     parameters: Count | None  # of the network; None where the graph cannot be counted
-    parameter_bytes: Count | None  # in its precision: 4 bytes each, 2 in fp16 and bf16
+    parameter_bytes: Count | None  # in its precision: 4 bytes each, 2 in fp16 and bf16, 1 in int8
     macs: Count | None  # per frame
     agreement: Agreement | None  # with the full model; None where nothing was compared
     frames: str  # their source, as in `sample_frames`
@@ -238,7 +238,7 @@ def make_measurement(
     macs: int | None = None,
 ) -> Measurement:
     """Make the measurement of a variant from a trial, with this machine and the present date."""
-    size = 2 if spec.precision in ("fp16", "bf16") else 4
+    size = {"fp16": 2, "bf16": 2, "int8": 1}.get(spec.precision, 4)
     return Measurement(
         variant=str(spec),
         total=trial.total,

@@ -16,6 +16,7 @@ from jetson_dnn_rt.variants.library.library import EntryKey, Library
 from jetson_dnn_rt.variants.measuring.machine import describe_device, device_of
 from jetson_dnn_rt.variants.measuring.measurement import Measurement
 from jetson_dnn_rt.variants.network import Network
+from jetson_dnn_rt.variants.quantized import hash_quantized, load_quantized
 from jetson_dnn_rt.variants.spec import FULL, DecompositionSpec, VariantSpec
 
 if TYPE_CHECKING:
@@ -89,6 +90,20 @@ def hash_network(model: Model, decomposition: str, library: Library | None) -> s
     return whole.part.graph_hash
 
 
+def hash_variant(
+    model: Model, spec: VariantSpec, library: Library | None, *, stages: int
+) -> str | None:
+    """SHA-256 of a variant's network; None where the library does not have it.
+
+    `stages` are as a task has them. Raises what `hash_network` does, and
+    `BackendUnavailableError` when the back end of a quantized one is missing.
+    """
+    if not spec.is_quantized:
+        return hash_network(model, spec.decomposition, library)
+    entry = load_quantized(model, spec, library, staged=stages != 1)
+    return None if entry is None else hash_quantized(entry)
+
+
 def load_measurement(
     library: Library,
     model: Model,
@@ -100,7 +115,7 @@ def load_measurement(
 ) -> Measurement | None:
     """Measurement of a variant on this machine; None without one, or if it cannot run here."""
     try:
-        graph_hash = hash_network(model, spec.decomposition, library)
+        graph_hash = hash_variant(model, spec, library, stages=stages)
         if graph_hash is None:
             return None
         key = measurement_key(

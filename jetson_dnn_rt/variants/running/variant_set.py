@@ -17,7 +17,12 @@ from jetson_dnn_rt.backends.registry import BUILT_BEFOREHAND, create_runner, is_
 from jetson_dnn_rt.backends.threads import limit_opencv
 from jetson_dnn_rt.clock import Clock
 from jetson_dnn_rt.config.task import MAX_STAGES, TaskConfig
-from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError, NotBuiltError
+from jetson_dnn_rt.errors import (
+    BackendUnavailableError,
+    ConfigurationError,
+    ModelError,
+    NotBuiltError,
+)
 from jetson_dnn_rt.frames import Allocate
 from jetson_dnn_rt.models.graph.batched_part import BatchedPart
 from jetson_dnn_rt.models.heads.base import DecoderSettings
@@ -30,6 +35,7 @@ from jetson_dnn_rt.variants.measuring.machine import device_of
 from jetson_dnn_rt.variants.measuring.measurement import approximates
 from jetson_dnn_rt.variants.measuring.store import load_graph, load_measurement
 from jetson_dnn_rt.variants.network import Network, Segment, choose_cover, measure_segments
+from jetson_dnn_rt.variants.quantized import MODEL_FILE, load_quantized
 from jetson_dnn_rt.variants.running.engines import TuningOptions, make_runner
 from jetson_dnn_rt.variants.running.frame_processor import (
     FrameProcessor,
@@ -301,20 +307,14 @@ class VariantSet:
             logger.warning("%s", error)
 
     def _build(self, spec: VariantSpec) -> Pipeline:
-        if not self._network.has(spec.decomposition):
-            graph = load_graph(self.model, spec.decomposition, self.library)
-            if graph is None:
-                raise NotBuiltError(
-                    f"variant {spec} of {self.model.source} is not in the library: run "
-                    "jetson-dnn-rt build, or jetson-dnn-rt compress"
-                )
-            self._network.add_decomposed(spec.decomposition, graph)
+        if not self._network.has(spec.network):
+            self._load_network(spec)
         self._check_measurement(spec)
         device = device_of(spec.backend)
         before = used_bytes(device)
         segments = choose_cover(
             self._network,
-            spec.decomposition,
+            spec.network,
             partial(self._make_runner, spec),
             # torch runs operator by operator, whatever the cuts: stages cost it little.
             finest=self._config.finest_stages or spec.backend == "torch",
@@ -340,6 +340,31 @@ class VariantSet:
             for segment in segments:
                 segment.runner.close()
             raise
+
+    def _load_network(self, spec: VariantSpec) -> None:
+        """Load a network other than the full one in fp32; `NotBuiltError` without one."""
+        if spec.is_quantized:
+            staged = self._config.stages != 1
+            entry = load_quantized(self.model, spec, self.library, staged=staged)
+            if entry is None:
+                raise NotBuiltError(
+                    f"variant {spec} of {self.model.source} is not in the library: run "
+                    "jetson-dnn-rt build, which calibrates it on frames"
+                )
+            try:
+                self._network.add_quantized(spec.network, entry.files[MODEL_FILE])
+            except ModelError as error:
+                raise NotBuiltError(
+                    f"variant {spec} of {self.model.source}: {error}; run jetson-dnn-rt build"
+                ) from error
+            return
+        graph = load_graph(self.model, spec.decomposition, self.library)
+        if graph is None:
+            raise NotBuiltError(
+                f"variant {spec} of {self.model.source} is not in the library: run "
+                "jetson-dnn-rt build, or jetson-dnn-rt compress"
+            )
+        self._network.add_decomposed(spec.decomposition, graph)
 
     def _check_measurement(self, spec: VariantSpec) -> None:
         """Leave out a variant measured to be neither faster nor lighter than the full network."""
@@ -381,7 +406,10 @@ class VariantSet:
         if isinstance(self.model.origin, NullOrigin):
             return 1
         # Not one whose engine may have to be built first.
-        quick = (s for s in specs if s.is_full and s.backend not in BUILT_BEFOREHAND)
+        quick = (
+            s for s in specs
+            if s.is_full and not s.is_quantized and s.backend not in BUILT_BEFOREHAND
+        )  # fmt: skip
         spec = next(quick, None) or choose_default(self.model)
         (piece,) = Network(self.model, 1, self.library).pieces(FULL)
         runner = create_runner(piece.part, spec.backend, spec.precision, threads=self._threads)

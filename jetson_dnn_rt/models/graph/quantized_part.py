@@ -1,0 +1,197 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
+"""A part of a network in INT8: ONNX with ``QuantizeLinear`` and ``DequantizeLinear``.
+
+A network is quantized whole and then cut, so that its stages in sequence compute what the whole
+computes: they have the same scales. A boundary value that every later layer reads quantized
+crosses rounded, as float32 of at most 256 values, so that the layer before it stays in INT8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from jetson_dnn_rt.errors import ModelError
+from jetson_dnn_rt.models.sources.files import hash_bytes, import_package
+
+if TYPE_CHECKING:
+    import onnx
+    import torch
+
+PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+"""Sums of products, which INT8 pays for; everything else is cheap."""
+
+_MARK = "jetson_dnn_rt.quantized_by"
+_QUANTIZE, _DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
+
+
+class QuantizedPart:
+    """A `Part` that exists as quantized ONNX alone."""
+
+    def __init__(self, name: str, data: bytes, input_shapes: tuple[tuple[int, ...], ...]) -> None:
+        self.name = name
+        self.input_shapes = input_shapes
+        self.graph_hash = hash_bytes(data)
+        self._data = data
+
+    def torch_module(self) -> torch.nn.Module:
+        """Raise `ModelError`: INT8 runs on back ends that read ONNX."""
+        raise ModelError(f"{self.name} is quantized, which torch does not run here")
+
+    def onnx_model(self) -> bytes:
+        """The quantized network."""
+        return self._data
+
+
+def is_quantized(model: onnx.ModelProto) -> bool:
+    """Whether a network has quantized values, whoever quantized it."""
+    return any(node.op_type in (_QUANTIZE, _DEQUANTIZE) for node in model.graph.node)
+
+
+def mark_quantized(model: onnx.ModelProto, library: str) -> None:
+    """Note in a model that it was quantized here, and by which library in which version."""
+    entry = model.metadata_props.add()
+    entry.key, entry.value = _MARK, library
+
+
+def make_unsigned(data: bytes) -> bytes:
+    """Write values that are quantized to int8 as uint8: the same numbers, 128 higher.
+
+    OpenVINO 2026.4 computes something else where int8 data has a zero point other than 0 (a
+    YOLOX-nano of NNCF: off by two thirds). Weights, which are constants, stay. A model that is not
+    quantized is returned as it is.
+    """
+    if _QUANTIZE.encode() not in data:
+        return data
+    onnx = import_package("onnx", "a quantized network")
+    model = onnx.load_model_from_string(data)
+    constants = {tensor.name: tensor for tensor in model.graph.initializer}
+    int8, shifted = onnx.TensorProto.INT8, {}
+    for node in model.graph.node:
+        if node.op_type == _QUANTIZE and node.input[0] not in constants and len(node.input) > 2:
+            zero = constants.get(node.input[2])
+            if zero is not None and zero.data_type == int8:
+                shifted[node.output[0]] = node
+    for node in model.graph.node:
+        if node.op_type not in (_QUANTIZE, _DEQUANTIZE):
+            continue
+        if node.input[0] not in shifted and node.output[0] not in shifted:
+            continue
+        zero = constants[node.input[2]]
+        name = f"{zero.name}_unsigned"  # weights may have the same one
+        if name not in constants:
+            values = onnx.numpy_helper.to_array(zero).astype(np.int16) + 128
+            constants[name] = onnx.numpy_helper.from_array(values.astype(np.uint8), name)
+            model.graph.initializer.append(constants[name])
+        node.input[2] = name
+    # Types that the exporter recorded would contradict the new ones.
+    del model.graph.value_info[:]
+    result: bytes = model.SerializeToString()
+    return result
+
+
+def count_quantized(data: bytes, name: str) -> int:
+    """Products of a quantized part that a back end should compute in INT8.
+
+    May be 0: of a stage without products, or whose products all stay in fp32. `ModelError` for a
+    part that was not quantized here.
+    """
+    onnx = import_package("onnx", "a variant in int8")
+    model = onnx.load_model_from_string(data)
+    if not any(entry.key == _MARK for entry in model.metadata_props):
+        raise ModelError(
+            f"{name} is not quantized: int8 needs frames to calibrate with; fix: jetson-dnn-rt "
+            "build"
+        )
+    return len(list_quantized(model))
+
+
+def list_quantized(model: onnx.ModelProto) -> list[str]:
+    """Names of the products whose data and weights are both dequantized just before them."""
+    given = {
+        name for node in model.graph.node if node.op_type == _DEQUANTIZE for name in node.output
+    }
+    return [
+        node.name
+        for node in model.graph.node
+        if node.op_type in PRODUCTS and all(name in given for name in node.input[:2])
+    ]
+
+
+def cut(
+    data: bytes, name: str, inputs: Mapping[str, tuple[int, ...]], outputs: Sequence[str]
+) -> QuantizedPart:
+    """Cut a part out of a quantized network, between float32 values that it names.
+
+    Without `outputs` it is the whole network. `ModelError` when it has no value of a name.
+    """
+    import onnx
+
+    shapes = tuple(inputs.values())
+    if not outputs:
+        return QuantizedPart(name, data, shapes)
+    model = onnx.load_model_from_string(data)
+    graph = model.graph
+    makers = {output: node for node in graph.node for output in node.output}
+    known = {*makers, *(value.name for value in graph.input)}
+    for value in (*inputs, *outputs):
+        if value not in known:
+            raise ModelError(f"{name}: the quantized network has no value {value!r} to cut at")
+    ends = {value.name: value for value in graph.output}
+    given = [value if value in ends else _find_rounded(graph, value) for value in outputs]
+    needed, waiting = set(inputs), list(given)
+    nodes = set()
+    while waiting:
+        node = makers.get(waiting.pop())
+        if node is not None and id(node) not in nodes:
+            nodes.add(id(node))
+            fresh = [value for value in list_read(node) if value not in needed]
+            needed.update(fresh)
+            waiting += fresh
+    kept: list[Any] = [_copy(node) for node in graph.node if id(node) in nodes]
+    weights: list[Any] = [_copy(tensor) for tensor in graph.initializer if tensor.name in needed]
+    floats = onnx.TensorProto.FLOAT
+    make = onnx.helper.make_tensor_value_info
+    results = [_copy(ends[v]) if v in ends else make(v, floats, None) for v in given]
+    for field, values in (
+        (graph.node, kept),
+        (graph.initializer, weights),
+        (graph.input, [make(value, floats, list(shape)) for value, shape in inputs.items()]),
+        (graph.output, results),
+        (graph.value_info, []),
+    ):
+        del field[:]  # type: ignore[attr-defined]
+        field.extend(values)  # type: ignore[attr-defined]
+    return QuantizedPart(name, model.SerializeToString(deterministic=True), shapes)
+
+
+def _find_rounded(graph: onnx.GraphProto, value: str) -> str:
+    """The dequantized form of a value, where nothing reads it but one ``QuantizeLinear``."""
+    readers = [node for node in graph.node if value in list_read(node)]
+    if len(readers) == 1 and readers[0].op_type == _QUANTIZE and readers[0].input[0] == value:
+        given = readers[0].output[0]
+        for node in graph.node:
+            if node.op_type == _DEQUANTIZE and node.input[0] == given:
+                return str(node.output[0])
+    return value
+
+
+def list_read(node: onnx.NodeProto) -> list[str]:
+    """Names of the values that a node reads, those of its branches and loops included."""
+    names = [name for name in node.input if name]
+    for attribute in node.attribute:
+        for graph in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
+            for inner in graph.node:
+                names += list_read(inner)
+            names += [value.name for value in graph.output]
+    return names
+
+
+def _copy(message: Any) -> Any:
+    copy = type(message)()
+    copy.CopyFrom(message)
+    return copy
