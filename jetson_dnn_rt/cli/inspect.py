@@ -190,6 +190,9 @@ def _try_back_ends(model: Model, out: Any) -> dict[str, str]:
             found[info.name] = "built beforehand: jetson-dnn-rt build"
         else:
             for precision in info.precisions:
+                if precision == "int8":
+                    found[f"{info.name}-int8"] = "calibrated beforehand: jetson-dnn-rt build"
+                    continue
                 found[f"{info.name}-{precision}"] = _try_one(model, info.name, precision)
     _print_values({"back_ends": [f"{name}: {text}" for name, text in found.items()]}, out)
     return found
@@ -267,7 +270,10 @@ def _compare(args: argparse.Namespace, model: Model, out: Any) -> list[dict[str,
         ]
     finally:
         runner.close()
-    args.output.mkdir(parents=True, exist_ok=True)
+    try:
+        args.output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(f"--output {args.output} cannot be made: {error}") from error
     names = [f"{place + 1}: {one.name}" for place, one in enumerate(candidates)]
     for place, frame in enumerate(frames):
         path = args.output / f"preprocessing_{place + 1}.png"

@@ -304,3 +304,83 @@ def test_a_detector_whose_outputs_look_like_masks_is_told_what_to_do():
     outputs = [np.full((1, 85, 16, 20), 0.5, np.float32)]
     with pytest.raises(ModelError, match=r"head to package.module:Class"):
         recognise_head(Inspected(outputs, SIZE), kind="detection")
+
+
+def make_rows(classes):
+    """Rows of YOLOv8, transposed: no objectness, an object of the last class."""
+    output = np.full((1, CELLS, 4 + classes), 1e-4, np.float32)
+    output[0, :, :4] = (50.0, 60.0, 10.0, 12.0)
+    output[0, 17, :4], output[0, 17, -1] = (40, 64, 40, 80), 0.95
+    return [output]
+
+
+def test_transposed_rows_are_not_taken_for_those_of_yolox():
+    head, found = decode(make_rows(80))
+    assert (head.name, head.classes) == ("yolov8_rows", 80)
+    np.testing.assert_allclose(found.boxes, [[40, 48, 120, 208]], atol=1e-3)
+    np.testing.assert_allclose(found.scores, [0.95])
+    with pytest.raises(ModelError, match="set head to what it is: yolox, yolox_decoded, yolov8_rows"):
+        decode(make_rows(3))
+    assert decode(make_rows(3), "yolov8_rows")[1].class_ids.tolist() == [2]
+    seen = Inspected(make_rows(3), SIZE, metadata=read_metadata({"names": "['a', 'b', 'c']"}))
+    assert recognise_head(seen).name == "yolov8_rows"
+    assert decode(make_rows(81))[0].name == "yolox_decoded"  # 80 classes and an objectness
+
+
+def test_a_class_column_is_no_score():
+    rows = make_rows(2)  # as DeepStream's exports have them: box, score, class
+    rows[0][0, :, 5] = np.arange(CELLS) % 3
+    with pytest.raises(ModelError, match=r"a class|not 0 to 1"):
+        decode(rows)
+
+
+@pytest.mark.parametrize("head", ["yolov8", "yolov8_seg", "boxes_scores"])
+def test_boxes_from_0_to_1_are_refused_where_pixels_are_meant(head):
+    boxes = np.random.default_rng(0).uniform(0.1, 0.9, (1, 4, CELLS)).astype(np.float32)
+    scores = np.full((1, 3, CELLS), 0.01, np.float32)
+    outputs = {
+        "yolov8": [np.concatenate([boxes, scores], 1)],
+        "yolov8_seg": [
+            np.concatenate([boxes, scores, np.ones((1, 8, CELLS), np.float32)], 1),
+            np.ones((1, 8, 32, 40), np.float32),
+        ],
+        "boxes_scores": [boxes.transpose(0, 2, 1), scores.transpose(0, 2, 1)],
+    }[head]
+    with pytest.raises(ModelError, match="all its boxes would lie in one pixel"):
+        decode(outputs)
+
+
+def test_probabilities_are_not_put_through_a_softmax_again():
+    shares = np.full((1, 4, 32, 40), 0.01, np.float32)
+    shares[:, 2] = 0.97
+    head, found = decode([shares], confidence_image=True)
+    assert "probabilities" in head.reason
+    assert np.unique(found.mask).tolist() == [2]
+    assert np.unique(found.confidence).tolist() == [round(0.97 * 255)]
+
+
+def test_floats_that_are_classes_and_depths():
+    classes = np.random.default_rng(0).integers(0, 19, (1, 1, 32, 40)).astype(np.float32)
+    head, found = decode([classes])
+    assert head.name == "class_map"
+    np.testing.assert_array_equal(found.mask[4::8, 4::8], classes[0, 0])
+    depth = np.random.default_rng(0).uniform(0.5, 10, (1, 1, 32, 40)).astype(np.float32)
+    with pytest.raises(ModelError, match="it may be a depth or a count"):
+        decode([depth])
+
+
+def test_one_cell_is_a_classifier_s():
+    assert decode([np.ones((1, 10, 1, 1), np.float32)])[0].name == "classification"
+
+
+def test_end_to_end_rows_that_are_no_object_may_be_inside_out():
+    rows = np.zeros((1, 300, 6), np.float32)
+    rows[0, :, :4] = (10, 10, 50, 60)
+    rows[0, -5:, 2:4] = (9, 8)
+    assert decode([rows])[0].name == "end_to_end"
+
+
+def test_queries_may_reach_over_the_border():
+    logits, boxes = make_detr(last=-4.0, others=-2.0)
+    boxes[0, :3] = (-0.02, 0.5, 0.3, 1.2)
+    assert decode([logits, boxes], names=("logits", "pred_boxes"))[0].name == "detr_sigmoid"

@@ -13,6 +13,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from jetson_dnn_rt.backends.registry import create_runner
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
+from jetson_dnn_rt.models.heads.base import DecoderSettings
+from jetson_dnn_rt.models.input.preprocessing import Geometry
+from jetson_dnn_rt.models.sources.onnx_interface import sort_nodes
 from jetson_dnn_rt.models.sources.registry import load_model
 from jetson_dnn_rt.models.sources.torch import run_onnx
 
@@ -297,3 +300,63 @@ def test_nodes_in_a_circle_are_refused(tmp_path):
     )  # fmt: skip
     with pytest.raises(ModelError, match="damaged or no valid ONNX"):
         load_model(f"onnx:{path}")
+
+
+def test_many_nodes_in_reverse_order_are_sorted_at_once(tmp_path):
+    """A pass for each node would take minutes."""
+    count = 20_000
+    nodes = [helper.make_node("Identity", [f"v{i}"], [f"v{i + 1}"]) for i in range(count)]
+    node, weight = convolve(f"v{count}")
+    path = write(
+        tmp_path / "m.onnx", [node, *reversed(nodes)], [("v0", TensorProto.FLOAT, (1, 3, *SIZE))],
+        [("logits", TensorProto.FLOAT, (1, 5, 8, 12))], [weight],
+    )  # fmt: skip
+    model = onnx.load(str(path))
+    assert sort_nodes(model)
+    assert [node.output[0] for node in model.graph.node][:3] == ["v1", "v2", "v3"]
+    assert not sort_nodes(model)
+
+
+@pytest.mark.parametrize(
+    ("shape", "kind", "words"),
+    [
+        ((1, -5, 4), TensorProto.FLOAT, "open or too large"),
+        ((1, 10**6, 10**7), TensorProto.FLOAT, "open or too large"),
+        ((1, 20, 4), TensorProto.STRING, "neither float32 nor integer"),
+    ],
+)
+def test_shapes_that_a_file_makes_up(tmp_path, shape, kind, words):
+    path = write_plugin(tmp_path / "m.onnx")
+    model = onnx.load(str(path))
+    boxes = helper.make_tensor_value_info("boxes", kind, shape)
+    model.graph.output[1].CopyFrom(boxes)
+    onnx.save(model, str(path))
+    with pytest.raises(ModelError, match=words):
+        load_model(f"onnx:{path}")
+
+
+@pytest.mark.parametrize("axes", [None, 0])
+def test_outputs_that_are_no_numbers_of_a_picture(tmp_path, axes):
+    """A scalar is refused by name; a mask that the network has compared is one of two classes."""
+    nodes = [helper.make_node("ReduceMean", ["image"], ["y"], keepdims=0)]
+    value = ("y", TensorProto.FLOAT, ())
+    if axes is not None:
+        nodes = [
+            helper.make_node("Conv", ["image", "weight"], ["x"], strides=[4, 4]),
+            helper.make_node("Greater", ["x", "zero"], ["y"]),
+        ]
+        value = ("y", TensorProto.BOOL, (1, 1, 8, 12))
+    path = write(
+        tmp_path / "m.onnx", nodes, [("image", TensorProto.FLOAT, (1, 3, *SIZE))], [value],
+        [("weight", WEIGHT[:1]), ("zero", np.zeros(1, np.float32))] if axes is not None else (),
+    )  # fmt: skip
+    if axes is None:
+        with pytest.raises(ModelError, match=r"an output is float32 \[\] for a grey picture"):
+            load_model(f"onnx:{path}")
+        return
+    model = load_model(f"onnx:{path}")
+    assert model.head.name == "class_map"
+    outputs = run(model, backends=("onnxruntime",))
+    geometry = Geometry(32, 48, 32, 48, 0, 0)
+    mask = model.create_decoder()(outputs, geometry, DecoderSettings()).mask
+    np.testing.assert_array_equal(mask[2::4, 2::4], outputs[0][0, 0])

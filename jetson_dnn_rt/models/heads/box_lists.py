@@ -16,6 +16,7 @@ from jetson_dnn_rt.models.heads.base import (
     Layout,
     Match,
     Outputs,
+    check_pixels,
     check_scores,
 )
 from jetson_dnn_rt.models.heads.boxes import finish, select
@@ -76,7 +77,7 @@ def _match_boxes_scores(seen: Inspected) -> Match | None:
                 lambda: decode_boxes_scores,
                 classes,
                 f"{rows} boxes with {classes} scores each",
-                fault=check_scores(seen.outputs[1]),
+                fault=check_scores(seen.outputs[1]) or check_pixels(seen.outputs[0]),
             )
     return None
 

@@ -65,7 +65,10 @@ class ClassMapDecoder:
         height, width = values.shape[-2:]
         values = values.reshape(height, width)
         spread = self._spreads.find(geometry, (height, width))
-        return Segmentation(spread(values[spread.crop].clip(0, 255).astype(np.uint8)))
+        values = values[spread.crop]
+        if values.dtype == np.bool_:
+            values = values.view(np.uint8)
+        return Segmentation(spread(values.clip(0, 255).astype(np.uint8)))
 
 
 class SeveralMasks:
@@ -92,6 +95,12 @@ class SeveralMasks:
         return found[0]
 
 
+def _is_whole(output: npt.NDArray[Any]) -> bool:
+    """Whether floats can be classes: whole numbers from 0 on, and more than one of them."""
+    most = float(output.max())
+    return bool(1.0 < most < 256.0 and output.min() >= 0.0 and np.all(output == np.rint(output)))
+
+
 def _read_map(
     output: npt.NDArray[Any], place: int, input_size: tuple[int, int]
 ) -> tuple[Callable[[], Decoder], int, str] | None:
@@ -105,7 +114,7 @@ def _read_map(
         if channels > 256 or not np.issubdtype(output.dtype, np.floating):
             return None
         return partial(MaskDecoder, input_size, place), channels, f"{channels} maps of {size}"
-    if np.issubdtype(output.dtype, np.integer):
+    if np.issubdtype(output.dtype, np.integer) or _is_whole(output):
         return partial(ClassMapDecoder, input_size, place), 0, f"classes as {size} whole numbers"
     if len(shape) == 3:
         return None
@@ -122,7 +131,10 @@ def _match_one(seen: Inspected, *, whole: bool) -> Match | None:
     read = _read_map(seen.outputs[0], 0, seen.input_size)
     if read is None or (read[1] != 0 if whole else seen.shapes[0][1] != 1 or read[1] == 0):
         return None
-    return Match(*read)
+    doubt = ""
+    if not whole and check_scores(seen.outputs[0]) and seen.outputs[0].min() >= 0.0:
+        doubt = "none of its values is below 0: it may be a depth or a count"
+    return Match(*read, doubt)
 
 
 def _match_several(seen: Inspected) -> Match | None:

@@ -65,12 +65,14 @@ class MaskDecoder:
     """Logits ``[1, C, h, w]``, 2 <= C <= 256, of any stride, to a mask.
 
     `place` is that of the logits among the outputs; `last` says that the classes are the last
-    axis, ``[1, h, w, C]``.
+    axis, ``[1, h, w, C]``, `plain` that they are probabilities already.
     """
 
-    def __init__(self, input_size: tuple[int, int], place: int = 0, last: bool = False) -> None:
+    def __init__(
+        self, input_size: tuple[int, int], place: int = 0, last: bool = False, plain: bool = False
+    ) -> None:
         self._spreads = Spreads(input_size)
-        self._place, self._last = place, last
+        self._place, self._last, self._plain = place, last, plain
         self._best = np.empty((0, 0), np.float32)
 
     def __call__(
@@ -89,6 +91,9 @@ class MaskDecoder:
         mask = spread(self._find_best(logits))
         if not settings.confidence_image:
             return Segmentation(mask)
+        if self._plain:
+            shares = np.rint(255.0 * self._best).clip(0, 255).astype(np.uint8)
+            return Segmentation(mask, spread(shares))
         return Segmentation(mask, spread(self._find_confidence(logits)))
 
     def _find_confidence(self, logits: Floats) -> npt.NDArray[np.uint8]:
@@ -140,6 +145,11 @@ def is_map_of(shape: tuple[int, int], input_size: tuple[int, int]) -> bool:
     return abs(rows * width - columns * height) <= max(height, width, rows * width // 10)
 
 
+def sum_to_one(values: npt.NDArray[np.floating], axis: int) -> bool:
+    """Whether values are probabilities: a softmax that the network has done itself."""
+    return bool(values.min() >= 0.0 and np.all(np.abs(values.sum(axis=axis) - 1.0) < 1e-2))
+
+
 def _match_maps(seen: Inspected, *, last: bool) -> Match | None:
     match seen.shapes:
         case [(1, _, _, _)] if np.issubdtype(seen.outputs[0].dtype, np.floating):
@@ -148,13 +158,18 @@ def _match_maps(seen: Inspected, *, last: bool) -> Match | None:
             other = (shape[1], shape[2])
             if not 2 <= classes <= 256 or not is_map_of((rows, columns), seen.input_size):
                 return None
+            if rows * columns == 1:  # a classifier's
+                return None
             # Of two readings with a possible aspect the usual order is meant.
             if last and is_map_of(other, seen.input_size):
                 return None
+            plain = sum_to_one(seen.outputs[0], axis=3 if last else 1)
             return Match(
-                partial(MaskDecoder, seen.input_size, last=last),
+                partial(MaskDecoder, seen.input_size, last=last, plain=plain),
                 classes,
-                f"{classes} maps of {rows}x{columns}" + (", classes last" if last else ""),
+                f"{classes} maps of {rows}x{columns}"
+                + (", classes last" if last else "")
+                + (", probabilities" if plain else ""),
             )
     return None
 
@@ -163,7 +178,7 @@ def _match_vector(seen: Inspected) -> Match | None:
     match seen.shapes:
         case [(1, classes)] | [(1, classes, 1, 1)] if classes >= 2:
             values = seen.outputs[0]
-            plain = bool(values.min() >= 0.0 and abs(float(values.sum()) - 1.0) < 1e-2)
+            plain = sum_to_one(values, axis=1)
             return Match(
                 lambda: partial(decode_classification, plain=plain),
                 classes,

@@ -83,6 +83,13 @@ def decode_yolov8(outputs: Outputs, geometry: Geometry, settings: DecoderSetting
     return finish(boxes, best[kept], class_ids, geometry, settings)
 
 
+def decode_yolov8_rows(
+    outputs: Outputs, geometry: Geometry, settings: DecoderSettings
+) -> Detections:
+    """``[1, N, 4+C]``: the same, transposed."""
+    return decode_yolov8([outputs[0].transpose(0, 2, 1)], geometry, settings)
+
+
 def filter_objectness(
     rows: Floats, confidence: float
 ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp], Floats]:
@@ -110,8 +117,52 @@ def _match_yolox(seen: Inspected, *, raw: bool) -> Match | None:
                 partial(YoloxDecoder, seen.input_size, strides, raw),
                 columns - 5,
                 f"{cells} rows = {describe_cells(strides)}" + ("" if doubt else f", {sizes}"),
-                doubt,
-                check_scores(rows[:, 4:]),
+                doubt or _find_rows_of_v8(seen, columns, raw),
+                check_scores(rows[:, 4:]) or _check_decoded(rows, raw),
+            )
+    return None
+
+
+def _check_decoded(rows: npt.NDArray[np.floating], raw: bool) -> str:
+    """Fault of rows of boxes in pixels; empty where there is none."""
+    if raw:
+        return ""
+    if np.any(rows[:, 5:]) and np.all(rows[:, 5:] == np.rint(rows[:, 5:])):
+        return "its class scores would be whole numbers: a class"
+    return check_pixels(rows[:, :4])
+
+
+_USUAL = (1, 80)
+"""Numbers of classes by which a row with an objectness is told from one without."""
+
+
+def _find_rows_of_v8(seen: Inspected, columns: int, raw: bool) -> str:
+    """Doubt whether decoded rows have an objectness: those of YOLOv8, transposed, have none."""
+    if raw or (columns - 5 in _USUAL and columns - 4 not in _USUAL):
+        return ""
+    if seen.metadata.names is not None and len(seen.metadata.names) == columns - 5:
+        return ""
+    return "it may be YOLOv8's output, transposed, without an objectness"
+
+
+def _match_yolov8_rows(seen: Inspected) -> Match | None:
+    match seen.shapes:
+        case [(1, cells, columns)] if columns > 4 and (strides := seen.find_strides(cells)):
+            rows = seen.outputs[0][0]
+            names = seen.metadata.names
+            known = (names is not None and len(names) == columns - 4) or columns - 4 == 80
+            if names is not None and len(names) != columns - 4:
+                return None
+            if np.any(rows[:, 2:4] < 0.0):
+                return None  # of YOLOX, raw
+            return Match(
+                lambda: decode_yolov8_rows,
+                columns - 4,
+                f"{cells} rows = {describe_cells(strides)}, no objectness",
+                "" if known else "it may be YOLOX's, decoded, with an objectness",
+                check_scores(rows[:, 4:])
+                or _check_decoded(rows[:, :5], False)
+                or check_pixels(rows[:, :4]),
             )
     return None
 
@@ -182,5 +233,9 @@ LAYOUTS = (
     Layout(
         "yolov8", "[1, 4+C, N] cx, cy, w, h in input pixels (YOLOv5u, YOLOv8, YOLO11)",
         _match_yolov8, ultralytics_input, task="detect",
+    ),
+    Layout(
+        "yolov8_rows", "[1, N, 4+C] the same as yolov8, transposed",
+        _match_yolov8_rows, ultralytics_input,
     ),
 )  # fmt: skip

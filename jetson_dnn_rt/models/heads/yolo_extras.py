@@ -21,6 +21,7 @@ from jetson_dnn_rt.models.heads.base import (
     Layout,
     Match,
     Outputs,
+    check_pixels,
     check_scores,
     describe_cells,
 )
@@ -121,7 +122,8 @@ def _match_seg(seen: Inspected) -> Match | None:
         partial(SegDecoder, seen.input_size, classes, order),
         classes,
         f"{cells} columns = {describe_cells(strides)}, {masks} prototypes of masks",
-        fault=check_scores(seen.outputs[order[0]][0, 4 : 4 + classes]),
+        fault=check_scores(seen.outputs[order[0]][0, 4 : 4 + classes])
+        or check_pixels(seen.outputs[order[0]][0, :4]),
     )
 
 
@@ -136,7 +138,8 @@ def _match_v5_seg(seen: Inspected) -> Match | None:
         partial(SegDecoder, seen.input_size, classes, order, _read_rows),
         classes,
         f"{rows} rows = 3 x {describe_cells(strides)}, {masks} prototypes of masks",
-        fault=check_scores(seen.outputs[order[0]][0, :, 4 : 5 + classes]),
+        fault=check_scores(seen.outputs[order[0]][0, :, 4 : 5 + classes])
+        or check_pixels(seen.outputs[order[0]][0, :, :4]),
     )
 
 
@@ -172,7 +175,7 @@ def _match_pose(seen: Inspected) -> Match | None:
                 classes,
                 f"{cells} columns = {describe_cells(strides)}, {describe_keypoints(shape)}",
                 "" if known else "no metadata say so",
-                check_scores(output[4 : 4 + classes]),
+                check_scores(output[4 : 4 + classes]) or check_pixels(output[:4]),
             )
     return None
 
@@ -191,7 +194,7 @@ def _match_obb(seen: Inspected) -> Match | None:
                 rows - 5,
                 f"{cells} columns = {describe_cells(strides)}, the last row angles",
                 "" if said else "no metadata say so",
-                check_scores(output[4:-1]),
+                check_scores(output[4:-1]) or check_pixels(output[:4]),
             )
     return None
 

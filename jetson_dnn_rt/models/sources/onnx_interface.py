@@ -18,6 +18,8 @@ outputs not wanted     removed, with the nodes that work for them alone (`output
 
 from __future__ import annotations
 
+import heapq
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     import onnx
 
 _MAX_CONSTANT = 1 << 16  # elements
+_MAX_OUTPUT = 1 << 26
 
 _KNOWN: dict[str, Callable[[int, int], Sequence[float]]] = {
     # RT-DETR and D-FINE scale their boxes to it: width first.
@@ -96,17 +99,20 @@ def adapt(model: onnx.ModelProto, options: SourceOptions, metadata: Metadata) ->
 
 def make_outputs(path: Path, model: onnx.ModelProto) -> tuple[npt.NDArray[Any], ...]:
     """Zeros of the shapes that the file declares; `ModelError` where it leaves them open."""
-    from onnx import helper
+    from onnx import TensorProto, helper
 
     outputs = []
     for output in model.graph.output:
         shape = _shape_of(output)
-        if not shape or 0 in shape:
+        if not shape or min(shape) < 1 or math.prod(shape) > _MAX_OUTPUT:
             raise ModelError(
-                f"{path}: the shape of output {output.name!r} is open, {shape}: export it with "
-                "fixed shapes"
+                f"{path}: the shape of output {output.name!r} is open or too large, {shape}: "
+                "export it with fixed shapes"
             )
-        kind = helper.tensor_dtype_to_np_dtype(output.type.tensor_type.elem_type)
+        element = output.type.tensor_type.elem_type
+        if element not in (TensorProto.FLOAT, TensorProto.INT32, TensorProto.INT64):
+            raise ModelError(f"{path}: output {output.name!r} is neither float32 nor integer")
+        kind = helper.tensor_dtype_to_np_dtype(element)
         outputs.append(np.zeros(shape, kind))
     return tuple(outputs)
 
@@ -121,19 +127,29 @@ def sort_nodes(model: onnx.ModelProto) -> bool:
     known.update(value.values.name for value in graph.sparse_initializer)
     nodes = list(graph.node)
     made = {name for node in nodes for name in node.output}
-    waiting, placed = list(range(len(nodes))), []
-    while waiting:
-        left = []
-        for place in waiting:
-            # A name that no node makes is for the checker to complain about.
-            if all(name in known or name not in made for name in _names_read(nodes[place])):
-                placed.append(place)
-                known.update(nodes[place].output)
-            else:
-                left.append(place)
-        if len(left) == len(waiting):  # a circle
-            return False
-        waiting = left
+    missing: dict[int, int] = {}  # values that a node waits for
+    readers: dict[str, list[int]] = {}
+    ready: list[int] = []
+    for place, node in enumerate(nodes):
+        # A name that no node makes is for the checker to complain about.
+        awaited = {name for name in _names_read(node) if name in made and name not in known}
+        missing[place] = len(awaited)
+        for name in awaited:
+            readers.setdefault(name, []).append(place)
+        if not awaited:
+            ready.append(place)
+    heapq.heapify(ready)
+    placed: list[int] = []
+    while ready:
+        place = heapq.heappop(ready)
+        placed.append(place)
+        for name in set(nodes[place].output):
+            for reader in readers.pop(name, ()):
+                missing[reader] -= 1
+                if not missing[reader]:
+                    heapq.heappush(ready, reader)
+    if len(placed) < len(nodes):  # a circle
+        return False
     if placed == sorted(placed):
         return False
     copies = [type(nodes[place]).FromString(nodes[place].SerializeToString()) for place in placed]
@@ -271,6 +287,8 @@ def _choose_outputs(model: onnx.ModelProto, wanted: Sequence[str]) -> bool:
     """Keep the outputs that are wanted, in that order; True where that changes the graph."""
     graph = model.graph
     by_name = {output.name: output for output in graph.output}
+    if len(by_name) < len(graph.output):
+        raise ModelError("names an output twice; fix: export it again")
     for name in wanted:
         if name not in by_name:
             raise ConfigurationError(
@@ -317,12 +335,13 @@ def _convert_input(
     alone = len(_shape_of(image)) == 3
     if kind == TensorProto.FLOAT and not last and not alone:
         return None
-    inner, name = image.name, _new_name(model, f"{image.name}_float32")
+    taken = _names_of(model)
+    inner, name = image.name, _new_name(taken, f"{image.name}_float32")
     steps: list[tuple[str, list[str], dict[str, Any]]] = []
     if last:
         steps.append(("Transpose", [], {"perm": [0, 2, 3, 1]}))
     if alone:
-        target = _new_name(model, f"{inner}_shape")
+        target = _new_name(taken, f"{inner}_shape")
         shape = numpy_helper.from_array(np.array([3, *size], np.int64), target)
         model.graph.initializer.append(shape)
         steps.append(("Reshape", [target], {}))
@@ -330,7 +349,7 @@ def _convert_input(
         steps.append(("Cast", [], {"to": kind}))
     nodes, value = [], name
     for index, (operator, constants, attributes) in enumerate(steps):
-        result = inner if index == len(steps) - 1 else _new_name(model, f"{inner}_{operator}")
+        result = inner if index == len(steps) - 1 else _new_name(taken, f"{inner}_{operator}")
         nodes.append(helper.make_node(operator, [value, *constants], [result], **attributes))
         value = result
     place = list(model.graph.input).index(image)
@@ -351,25 +370,31 @@ def _convert_outputs(model: onnx.ModelProto) -> bool:
         for output in model.graph.output
         if output.type.tensor_type.elem_type == TensorProto.FLOAT16
     ]
+    taken = _names_of(model)
+    inner = {output.name: _new_name(taken, f"{output.name}_half") for output in found}
+    for node in model.graph.node if found else ():
+        for names in (node.input, node.output):
+            for place, name in enumerate(names):
+                if name in inner:
+                    names[place] = inner[name]
     for output in found:
-        inner = _new_name(model, f"{output.name}_half")
-        for node in model.graph.node:
-            for names in (node.input, node.output):
-                for place, name in enumerate(names):
-                    if name == output.name:
-                        names[place] = inner
-        model.graph.node.append(
-            helper.make_node("Cast", [inner], [output.name], to=TensorProto.FLOAT)
-        )
+        cast = helper.make_node("Cast", [inner[output.name]], [output.name], to=TensorProto.FLOAT)
+        model.graph.node.append(cast)
         output.type.tensor_type.elem_type = TensorProto.FLOAT
     return bool(found)
 
 
-def _new_name(model: onnx.ModelProto, name: str) -> str:
-    """The name, or one like it that no value of the graph has."""
+def _names_of(model: onnx.ModelProto) -> set[str]:
+    """Names of all values of the graph."""
     graph = model.graph
     taken = {value.name for value in (*graph.input, *graph.output, *graph.initializer)}
     taken.update(value for node in graph.node for value in (*node.input, *node.output))
+    return taken
+
+
+def _new_name(taken: set[str], name: str) -> str:
+    """The name, or one like it that is not taken; it is then."""
     while name in taken:
         name += "_"
+    taken.add(name)
     return name

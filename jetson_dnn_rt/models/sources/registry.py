@@ -23,6 +23,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
+import numpy as np
+
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
 from jetson_dnn_rt.models.heads.base import Inspected, Kind
 from jetson_dnn_rt.models.heads.labels import resolve_labels
@@ -118,7 +120,18 @@ def open_network(source: str, options: SourceOptions) -> Opened:
 def inspect_network(opened: Opened, options: SourceOptions) -> Inspected:
     """Do the second step: run it once on a grey picture."""
     size = opened.input_size
-    outputs = opened.origin.probe(*size)
+    outputs = tuple(
+        # Masks that were compared with a threshold inside.
+        output.astype(np.uint8) if output.dtype == np.bool_ else output
+        for output in opened.origin.probe(*size)
+    )
+    for output in outputs:
+        # A list may be empty: nothing is seen in a grey picture.
+        if output.dtype.kind not in "fiu" or not output.ndim or 0 in output.shape[1:]:
+            raise ModelError(
+                f"an output is {output.dtype} {list(output.shape)} for a grey picture, needed are "
+                "numbers with a batch; fix: name the others in `outputs`"
+            )
     return Inspected(outputs, size, opened.output_names, opened.metadata, bool(options.outputs))
 
 
