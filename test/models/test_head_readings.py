@@ -319,7 +319,7 @@ def test_transposed_rows_are_not_taken_for_those_of_yolox():
     assert (head.name, head.classes) == ("yolov8_rows", 80)
     np.testing.assert_allclose(found.boxes, [[40, 48, 120, 208]], atol=1e-3)
     np.testing.assert_allclose(found.scores, [0.95])
-    with pytest.raises(ModelError, match="set head to what it is: yolox, yolox_decoded, yolov8_rows"):
+    with pytest.raises(ModelError, match=r"what it is: yolox, yolox_decoded, yolov8_rows"):
         decode(make_rows(3))
     assert decode(make_rows(3), "yolov8_rows")[1].class_ids.tolist() == [2]
     seen = Inspected(make_rows(3), SIZE, metadata=read_metadata({"names": "['a', 'b', 'c']"}))
