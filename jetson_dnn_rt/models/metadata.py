@@ -19,6 +19,8 @@ from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.models.heads.labels import names_of_mapping
 
 _MAX_CHARACTERS = 1 << 16  # of one value
+MAX_SIDE = 8192
+"""Longest side of a network's input in pixels."""
 
 TASKS = ("detect", "segment", "pose", "obb", "classify", "semantic")
 """Tasks of Ultralytics' exports."""
@@ -89,7 +91,7 @@ def _parse(text: str) -> Any:
         return text == "true"
     try:
         return ast.literal_eval(text)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return None
 
 
@@ -107,6 +109,6 @@ def _pair_of(value: object) -> tuple[int, int] | None:
         value = [value, value]
     if isinstance(value, (list, tuple)) and len(value) == 2:
         first, second = value
-        if isinstance(first, int) and isinstance(second, int) and first > 0 and second > 0:
+        if all(type(side) is int and 0 < side <= MAX_SIDE for side in (first, second)):
             return first, second
     return None

@@ -384,3 +384,21 @@ def test_queries_may_reach_over_the_border():
     logits, boxes = make_detr(last=-4.0, others=-2.0)
     boxes[0, :3] = (-0.02, 0.5, 0.3, 1.2)
     assert decode([logits, boxes], names=("logits", "pred_boxes"))[0].name == "detr_sigmoid"
+
+
+def test_bytes_of_a_quantized_network_are_no_scores():
+    outputs = [np.ones((1, 84, CELLS), np.uint8)]
+    with pytest.raises(ModelError, match="its scores would be uint8"):
+        decode(outputs)
+
+
+def test_classes_that_are_not_finite_are_no_object():
+    rows = np.zeros((1, 300, 6), np.float32)
+    rows[0, :, :4] = (10, 10, 50, 60)
+    head, _ = decode([rows])
+    rows[0, :3, 4], rows[0, :3, 5] = 0.9, (np.inf, -3.0, 1.0)
+    with np.errstate(invalid="ignore"):
+        for thresholds in (None, np.full(5, 0.3, np.float32)):
+            settings = DecoderSettings(thresholds=thresholds)
+            found = head.make_decoder()([rows], GEOMETRY, settings)
+            assert found.class_ids.tolist() == [1]

@@ -78,6 +78,9 @@ def test_a_task_of_another_exporter_means_something_else():
         ("kpt_shape", "[0, 3]"),
         ("imgsz", "'large'"),
         ("batch", "True, 4"),
+        ("names", "{[]: 1}"),
+        ("names", "{True: 'a'}"),
+        ("imgsz", "[10000000000000000000, 640]"),
         ("names", "{" + "0: 'a'," * 20000 + "}"),
     ],
 )

@@ -189,6 +189,7 @@ def test_further_inputs_are_constants_of_the_user(tmp_path):
         (["factor"], "must have the form NAME=VALUE"),
         (["factor=[1, 2, 3]"], r"factor=\[1, 2, 3\] is not 'factor' FLOAT \[1, 2\]"),
         (["factor=a"], "is not 'factor'"),
+        (["factor=.nan", "factor2=1"], "no input 'factor2'"),
         (["other=1"], "no input 'other', there are: factor"),
         (["factor=!!python/object:os.system {}"], "not YAML"),
     ],
@@ -360,3 +361,29 @@ def test_outputs_that_are_no_numbers_of_a_picture(tmp_path, axes):
     geometry = Geometry(32, 48, 32, 48, 0, 0)
     mask = model.create_decoder()(outputs, geometry, DecoderSettings()).mask
     np.testing.assert_array_equal(mask[2::4, 2::4], outputs[0][0, 0])
+
+
+@pytest.mark.parametrize(
+    ("value", "words"), [("300", "in \\[0, 255\\]"), ("-1", "in \\[0, 255\\]"), ("1.5", "whole"),
+                         (".nan", "whole")],
+)  # fmt: skip
+def test_constants_are_never_changed_to_fit(tmp_path, value, words):
+    path, _ = write_scaled(tmp_path / "m.onnx", "factor", TensorProto.UINT8)
+    with pytest.raises(ConfigurationError, match=words):
+        load_model(f"onnx:{path}", constants=[f"factor={value}"])
+
+
+def test_a_constant_that_no_memory_holds(tmp_path):
+    path, _ = write_scaled(tmp_path / "m.onnx", "factor", shape=(10**6, 10**6))
+    with pytest.raises(ModelError, match="no tensor of at most"):
+        load_model(f"onnx:{path}", constants=["factor=1"])
+
+
+def test_sizes_below_0_are_open_and_huge_ones_refused(tmp_path):
+    path = make_onnx(tmp_path / "m.onnx", shape=(-1, 3, -1, -1))
+    assert load_model(f"onnx:{path}", input_size=(32, 48)).input_shape == (1, 3, 32, 48)
+    with pytest.raises(ModelError, match="give input_size"):
+        load_model(f"onnx:{path}")
+    path = make_onnx(tmp_path / "huge.onnx", shape=(1, 3, 10**6, 10**6))
+    with pytest.raises(ModelError, match="sides may have 8192 pixels"):
+        load_model(f"onnx:{path}")

@@ -116,6 +116,8 @@ def check_scores(scores: npt.NDArray[Any]) -> str:
     """Fault of values that are read as scores; empty when all lie in [0, 1]."""
     if not scores.size:
         return ""
+    if scores.dtype.kind != "f":  # of a quantized network, without its factor
+        return f"its scores would be {scores.dtype}, not numbers from 0 to 1"
     least, most = float(scores.min()), float(scores.max())
     # The margin is for half precision; NaN is not a reason to look for another layout.
     if least < -1e-3 or most > 1.001:

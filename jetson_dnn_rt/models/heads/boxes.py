@@ -178,10 +178,11 @@ def _choose(
     boxes: Floats, scores: npt.NDArray[np.floating], class_ids: Integers, settings: DecoderSettings
 ) -> npt.NDArray[np.intp]:
     """Rows that are finite and wanted, the best of them where they are very many."""
-    wanted = np.isfinite(boxes).all(axis=1)
+    # Classes that were not finite before they were whole are negative.
+    wanted = np.isfinite(boxes).all(axis=1) & (class_ids >= 0)
     if settings.thresholds is not None:
         # A model may have more classes than names.
-        known = class_ids < len(settings.thresholds)
+        known = wanted & (class_ids < len(settings.thresholds))
         limits = settings.thresholds[np.where(known, class_ids, 0)]
         wanted &= known & (scores >= limits)
     kept = np.flatnonzero(wanted)

@@ -81,7 +81,7 @@ def _names_of_yaml(path: Path, text: str) -> tuple[str, ...]:
 
 def names_of_mapping(data: dict[object, object]) -> tuple[str, ...]:
     """Order the names of ``{index: name}``; a gap is filled with ``class_N``."""
-    if not all(isinstance(key, int) and 0 <= key < 100_000 for key in data):
+    if not all(type(key) is int and 0 <= key < 100_000 for key in data):
         raise ModelError("labels: the keys of the mapping must be indices from 0")
     by_index = {int(str(key)): _text_of(name) for key, name in data.items()}
     return tuple(by_index.get(i, f"class_{i}") for i in range(max(by_index, default=-1) + 1))

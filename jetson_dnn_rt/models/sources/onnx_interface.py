@@ -29,7 +29,7 @@ import numpy.typing as npt
 import yaml
 
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
-from jetson_dnn_rt.models.metadata import Metadata
+from jetson_dnn_rt.models.metadata import MAX_SIDE, Metadata
 from jetson_dnn_rt.models.model import SourceOptions
 from jetson_dnn_rt.safety import yaml_files
 
@@ -161,7 +161,8 @@ def sort_nodes(model: onnx.ModelProto) -> bool:
 def _shape_of(value: onnx.ValueInfoProto) -> tuple[int, ...]:
     """Its shape, 0 where it is open."""
     dimensions = value.type.tensor_type.shape.dim
-    return tuple(d.dim_value if d.HasField("dim_value") else 0 for d in dimensions)
+    # Some exporters write -1.
+    return tuple(max(0, d.dim_value) if d.HasField("dim_value") else 0 for d in dimensions)
 
 
 def _describe(value: onnx.ValueInfoProto) -> str:
@@ -210,6 +211,8 @@ def _find_size(
     )
     if 0 in size:
         raise ModelError("leaves its input size open: give input_size")
+    if max(size) > MAX_SIDE:
+        raise ModelError(f"takes {size[0]}x{size[1]}, sides may have {MAX_SIDE} pixels at most")
     if any(side not in (0, given) for side, given in zip(own, size, strict=True)):
         raise ModelError(f"takes {height}x{width}, input_size says {size[0]}x{size[1]}")
     return (size[0], size[1]), last
@@ -239,9 +242,15 @@ def _make_constants(
                 f"constant_inputs: ['{value.name}=VALUE']"
             )
         shape = tuple(side or 1 for side in _shape_of(value))
-        kind = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+        element = value.type.tensor_type.elem_type
+        if not element or math.prod(shape) > _MAX_CONSTANT:
+            raise ModelError(
+                f"has the input {_describe(value)} beside the image, which is no tensor of at "
+                f"most {_MAX_CONSTANT} values"
+            )
+        kind = helper.tensor_dtype_to_np_dtype(element)
         try:
-            array = np.asarray(number).astype(kind)
+            array = _convert(number, kind)
             array = np.full(shape, array) if array.ndim == 0 else array.reshape(shape)
         except (TypeError, ValueError, OverflowError) as error:
             raise ConfigurationError(
@@ -250,6 +259,19 @@ def _make_constants(
         model.graph.initializer.append(numpy_helper.from_array(array, value.name))
         model.graph.input.remove(value)
     return bool(others)
+
+
+def _convert(number: Any, kind: np.dtype[Any]) -> npt.NDArray[Any]:
+    """A constant in the type of its input; `ValueError` where that changes it."""
+    given = np.asarray(number)
+    if kind.kind not in "iub":
+        return given.astype(kind)
+    if given.dtype.kind not in "iub" and not np.all(given == np.rint(given)):
+        raise ValueError("it must be whole")
+    limits = (0, 1) if kind.kind == "b" else (np.iinfo(kind).min, np.iinfo(kind).max)
+    if given.size and not limits[0] <= given.min() <= given.max() <= limits[1]:
+        raise ValueError(f"it must be in [{limits[0]}, {limits[1]}]")
+    return given.astype(kind)
 
 
 def _read_constants(given: Sequence[str]) -> dict[str, object]:

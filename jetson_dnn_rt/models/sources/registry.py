@@ -31,6 +31,7 @@ from jetson_dnn_rt.models.heads.labels import resolve_labels
 from jetson_dnn_rt.models.heads.registry import Head, find_layout, recognise_head
 from jetson_dnn_rt.models.heads.yolo import ULTRALYTICS_INPUTS
 from jetson_dnn_rt.models.input.preprocessing import Preprocessing
+from jetson_dnn_rt.models.metadata import MAX_SIDE
 from jetson_dnn_rt.models.model import Model, Opened, SourceOptions
 
 logger = logging.getLogger(__name__)
@@ -107,8 +108,8 @@ def open_network(source: str, options: SourceOptions) -> Opened:
         known = ", ".join(f"{scheme}:" for scheme in SOURCES)
         raise ConfigurationError(f"model {source!r} is unknown: it must start with one of {known}")
     size = options.input_size
-    if size is not None and not all(1 <= side <= 8192 for side in size):
-        raise ConfigurationError(f"input_size must be two sides in [1, 8192]: {size}")
+    if size is not None and not all(1 <= side <= MAX_SIDE for side in size):
+        raise ConfigurationError(f"input_size must be two sides in [1, {MAX_SIDE}]: {size}")
     if (options.outputs or options.constants) and scheme != "onnx":
         raise ConfigurationError(
             f"outputs and constant_inputs are for onnx: models, not for {source!r}"
@@ -120,10 +121,13 @@ def open_network(source: str, options: SourceOptions) -> Opened:
 def inspect_network(opened: Opened, options: SourceOptions) -> Inspected:
     """Do the second step: run it once on a grey picture."""
     size = opened.input_size
+    probed = opened.origin.probe(*size)
+    if not all(isinstance(output, np.ndarray) for output in probed):
+        raise ModelError("an output is a list, not a tensor; fix: name the others in `outputs`")
     outputs = tuple(
         # Masks that were compared with a threshold inside.
         output.astype(np.uint8) if output.dtype == np.bool_ else output
-        for output in opened.origin.probe(*size)
+        for output in probed
     )
     for output in outputs:
         # A list may be empty: nothing is seen in a grey picture.
