@@ -119,7 +119,7 @@ setup(
     extras_require={
         name: read_requirements(name)
         for name in (
-            *("opencv", "torch", "onnx", "openvino", "tvm", "plots", "bags"),
+            *("opencv", "torch", "onnx", "openvino", "int8", "tvm", "plots", "bags"),
             *("traces", "wcet", "excel", "fleet", "watch", "tracking", "test"),
         )
     },

@@ -36,8 +36,8 @@ GROUPS = {
     DEMO: _SHOWN,
     NODES: (*_SHOWN, "openvino", "bags", "watch", "tracking", "test"),
     EVERYTHING: (
-        *(*_SHOWN, "openvino", "bags", "wcet", "excel", "fleet", "watch", "tracking"),
-        *("dev", "tvm"),
+        *(*_SHOWN, "openvino", "int8", "bags", "wcet", "excel", "fleet", "watch"),
+        *("tracking", "dev", "tvm"),
     ),
 }
 NEEDED_DISK_BYTES = {DEMO: 2 * 10**9, NODES: 8 * 10**9, EVERYTHING: 9 * 10**9}

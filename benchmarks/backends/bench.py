@@ -308,7 +308,9 @@ def _summarize(
                 row["times_faster_than_fp32"] = round(medians[full] / medians[name], 2)
             row |= compare(name)
         rows.append(row)
-    own = [name for name in backends if name in medians and name != OPENCV]
+    # Not one in INT8 that agrees too little, or whose agreement says nothing.
+    useless = [name for name, facts in kept.items() if facts.refused or not facts.asked]
+    own = [n for n in backends if n in medians and n != OPENCV and n not in useless]
     fastest = min(own, key=medians.__getitem__)
     ratios = compare(fastest)
     staged: dict[str, Any] = next(

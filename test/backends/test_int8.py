@@ -138,6 +138,51 @@ def test_signed_values_with_a_zero_point_are_computed_right(backend, tmp_path):
     runner.close()
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_two_layers_that_read_one_signed_value(backend):
+    """As in the stages of a YOLO; OpenVINO 2026.4 is off by half without `make_unsigned`."""
+    pytest.importorskip(backend)
+    rng = np.random.default_rng(0)
+    constants = {
+        "s_image": np.float32(1 / 255), "z_image": np.array(-128, np.int8),
+        "s": np.float32(0.03), "z": np.array(-118, np.int8),
+    }  # fmt: skip
+
+    def layer(value, name, inputs, size=1):
+        weight = rng.integers(-127, 128, (8, inputs, size, size)).astype(np.int8)
+        scales = (rng.random(8) * 0.004 + 0.001).astype(np.float32)
+        constants.update(
+            {f"{name}_w": weight, f"{name}_s": scales, f"{name}_z": np.zeros(8, np.int8)}
+        )
+        return [
+            node("DequantizeLinear", f"{name}_w {name}_s {name}_z", f"{name}_wd", axis=0),
+            node("Conv", f"{value} {name}_wd", f"{name}_raw", pads=[size // 2] * 4),
+            node("Sigmoid", f"{name}_raw", f"{name}_sigmoid"),
+            node("Mul", f"{name}_raw {name}_sigmoid", name),
+        ]
+
+    def round_to(value, scale, zero):
+        return [
+            node("QuantizeLinear", f"{value} {scale} {zero}", f"{value}_q"),
+            node("DequantizeLinear", f"{value}_q {scale} {zero}", f"{value}_d"),
+        ]
+
+    nodes = [
+        *round_to("image", "s_image", "z_image"), *layer("image_d", "stem", 3, 3),
+        *round_to("stem", "s", "z"), *layer("stem_d", "left", 8), *layer("stem_d", "right", 8),
+        *round_to("left", "s", "z"), *layer("left_d", "deep", 8),
+        node("Concat", "deep right", "both", axis=1), *round_to("both", "s", "z"),
+        *layer("both_d", "out", 16),
+    ]  # fmt: skip
+    part = make_part(nodes, constants, {"image": SHAPE}, {"out": TensorProto.FLOAT})
+    runner = create(part, backend, "fp32")
+    image = make_image()
+    expected = compute(part, image)
+    (found,) = runner.run([image])
+    assert np.linalg.norm(found - expected) < 0.02 * np.linalg.norm(expected)
+    runner.close()
+
+
 def make_signed(data):
     """Values between the layers as int8 with zero points; weights as they are."""
     model = onnx.load_model_from_string(data)

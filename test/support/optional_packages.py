@@ -9,7 +9,8 @@ from importlib.util import find_spec
 
 # Import names. Extras of setup.py, and what comes with a device.
 OPTIONAL = {
-    *("dask", "distributed", "google", "onnx", "onnx2torch", "onnxruntime", "openvino", "pyarrow"),
+    *("dask", "distributed", "google", "nncf", "onnx", "onnx2torch", "onnxruntime", "openvino"),
+    "pyarrow",
     *(
         "rosbags",
         "safetensors",

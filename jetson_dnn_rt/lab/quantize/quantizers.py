@@ -27,7 +27,12 @@ import numpy.typing as npt
 
 from jetson_dnn_rt.backends.registry import TENSORRT
 from jetson_dnn_rt.errors import BackendUnavailableError, ModelError
-from jetson_dnn_rt.models.graph.quantized_part import PRODUCTS, list_read, mark_quantized
+from jetson_dnn_rt.models.graph.quantized_part import (
+    PRODUCTS,
+    list_read,
+    mark_quantized,
+    rename_value,
+)
 from jetson_dnn_rt.models.sources.files import first_line, import_package
 
 if TYPE_CHECKING:
@@ -84,6 +89,7 @@ class Quantizer(ABC):
         except Exception as error:  # the libraries raise anything
             text = f"{type(error).__name__}: {first_line(error)}"
             raise ModelError(f"{self.library} cannot quantize the network: {text}") from error
+        _restore_names(quantized, model)
         mark_quantized(quantized, self.library)
         data: bytes = quantized.SerializeToString(deterministic=True)
         return data
@@ -206,6 +212,17 @@ def _make_reader(name: str, images: Images) -> Any:
             return None if image is None else {name: image}
 
     return Reader()
+
+
+def _restore_names(quantized: onnx.ModelProto, model: onnx.ModelProto) -> None:
+    """Give back names of values that went with operators without effect: NNCF removes them."""
+    made = {name for node in quantized.graph.node for name in node.output}
+    for node in model.graph.node:
+        if node.op_type not in ("Cast", "Identity") or node.output[0] in made:
+            continue
+        if node.input[0] in made:
+            rename_value(quantized.graph, node.input[0], node.output[0])
+            made.add(node.output[0])
 
 
 def _list_tail(model: onnx.ModelProto) -> list[str]:
