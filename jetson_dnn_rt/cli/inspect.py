@@ -85,12 +85,21 @@ def execute(args: argparse.Namespace) -> int:
 
     ConfigurationError: an option cannot be used. ModelError: the model cannot be read at all.
     """
+    _check_options(args)
+    # Whatever it logs is in the report, too.
+    log = logging.getLogger("jetson_dnn_rt.models")
+    before = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        return _inspect(args)
+    finally:
+        log.setLevel(before)
+
+
+def _inspect(args: argparse.Namespace) -> int:
     from jetson_dnn_rt.models.model import SourceOptions
     from jetson_dnn_rt.models.sources.registry import inspect_network, make_model, open_network
 
-    _check_options(args)
-    # Whatever it logs is in the report, too.
-    logging.getLogger("jetson_dnn_rt.models").setLevel(logging.ERROR)
     out = sys.stderr if args.json else sys.stdout
     options = SourceOptions(
         tuple(args.input_size) if args.input_size else None, args.weights, args.labels, args.trust,
@@ -120,6 +129,8 @@ def execute(args: argparse.Namespace) -> int:
 def _check_options(args: argparse.Namespace) -> None:
     if not 0.0 <= args.confidence <= 1.0:
         raise ConfigurationError(f"--confidence must be in [0, 1]: {args.confidence}")
+    if args.pick is not None and not args.frames:
+        raise ConfigurationError("--pick is for one of the pictures: give --frames, too")
     if args.pick is not None and args.pick > len(_COLOURS) * len(_SCALES):
         most = len(_COLOURS) * len(_SCALES)
         raise ConfigurationError(f"--pick must be in [1, {most}]: {args.pick}")

@@ -145,7 +145,8 @@ def test_candidates_are_distinct_and_keep_the_resize():
     ("arguments", "words"),
     [
         (("--confidence", "2"), "--confidence must be in [0, 1]"),
-        (("--pick", "7"), "--pick must be in [1, 6]"),
+        (("--pick", "7", "--frames", "synthetic"), "--pick must be in [1, 6]"),
+        (("--pick", "2"), "give --frames, too"),
         (("--outputs", "x"), "no output 'x'"),
         (("--head", "x"), "head 'x' is unknown"),
     ],

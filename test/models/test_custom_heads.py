@@ -64,6 +64,7 @@ def test_a_decoder_of_the_user(module, tmp_path):
     model = load_model(f"onnx:{path}", kind="classification", head=head)
     assert (model.head.name, model.head.classes, model.kind) == (head, 5, "classification")
     assert model.preprocessing == Preprocessing(32, 48, "stretch", color="bgr", scale=1.0)
+    assert model.assumed == ()  # the class has said it
     assert len(model.labels) == 5
     maps = np.random.default_rng(0).random((1, 5, 8, 12), np.float32)
     geometry = Geometry.of(model.preprocessing, 32, 48)

@@ -216,7 +216,7 @@ def write_two_masks(path):
 
 def test_outputs_by_name(tmp_path):
     path = write_two_masks(tmp_path / "m.onnx")
-    with pytest.raises(ModelError, match=r"set `outputs` to the names .* of da, ll, aux"):
+    with pytest.raises(ModelError, match=r"fix: set outputs to the names .* of da, ll, aux"):
         load_model(f"onnx:{path}")
     model = load_model(f"onnx:{path}", kind="segmentation", outputs=["ll", "da"])
     assert model.head.name == "masks"

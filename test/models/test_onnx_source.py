@@ -182,3 +182,14 @@ def test_onnx_as_torch_agrees(shared_data):
     with torch.inference_mode():
         found = model.torch_module()(torch.from_numpy(image))
     np.testing.assert_allclose(found.numpy(), expected, atol=2e-3)
+
+
+def test_labels_that_replace_or_do_not_fit_are_warned_of(tmp_path, caplog):
+    names = "{0: 'a', 1: 'b', 2: 'c', 3: 'd', 4: 'e'}"
+    path = make_onnx(tmp_path / "m.onnx", metadata={"names": names})
+    load_model(f"onnx:{path}", labels=list("abcde"))
+    assert "labels are" not in caplog.text
+    assert "labels replace" not in caplog.text
+    load_model(f"onnx:{path}", labels="coco80")
+    assert "labels are 80 names for a model of 5 classes" in caplog.text
+    assert "labels replace the names in the file, a, b, c ..." in caplog.text

@@ -97,6 +97,7 @@ class Match(NamedTuple):
     reason: str  # for the log
     doubt: str = ""  # why it is not taken unless the user or the file asks for it
     fault: str = ""  # why it cannot be right whoever asks
+    fix: str = ""  # of the doubt, where it is another than to set `head`
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,7 @@ class Layout:
     kind: Kind = "detection"
     default_classes: int = 0  # where neither outputs nor labels say
     task: str = ""  # its name in the metadata of Ultralytics' exports
+    declared: bool = False  # whether `preprocessing` is the user's own word
 
 
 def check_scores(scores: npt.NDArray[Any]) -> str:

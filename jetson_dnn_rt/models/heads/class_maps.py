@@ -147,14 +147,12 @@ def _match_several(seen: Inspected) -> Match | None:
     names = seen.names or tuple(f"output_{place}" for place in range(len(found)))
     masks = [(name, make, count) for name, (make, count, _) in zip(names, found, strict=True)]
     texts = [f"{name}: {text}" for name, (_, _, text) in zip(names, found, strict=True)]
-    doubt = "" if seen.outputs_chosen else (
-        "some of them may be for training alone; set `outputs` to the names of those that are "
-        f"wanted, of {', '.join(names)}"
-    )  # fmt: skip
+    doubt = "" if seen.outputs_chosen else "some of them may be for training alone"
     classes = {count for _, count, _ in found}
     return Match(
         partial(SeveralMasks, masks), classes.pop() if len(classes) == 1 else 0,
         "; ".join(texts), doubt,
+        fix=f"set outputs to the names of those that are wanted, of {', '.join(names)}",
     )  # fmt: skip
 
 

@@ -97,7 +97,10 @@ def make_layout(head: str) -> Layout:
     def prepare(height: int, width: int) -> Preprocessing:
         return Preprocessing(height, width).override(fields)
 
-    return Layout(head, "what its class takes", partial(_match, head, found), prepare, kind)
+    return Layout(
+        head, "what its class takes", partial(_match, head, found), prepare, kind,
+        declared=bool(fields),
+    )  # fmt: skip
 
 
 def _match(head: str, make: Any, seen: Inspected) -> Match:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import cv2
 import numpy as np
 import numpy.typing as npt
 
@@ -51,6 +50,8 @@ def paint_instances(
     `logits`, [N, h, w], cover the input of `input_size`, `boxes`, [N, 4], are in pixels of the
     source. Only the pixels of a box are computed, between the logits by bilinear interpolation.
     """
+    import cv2  # here alone: heads are imported where there is no OpenCV
+
     picture = np.zeros((geometry.source_height, geometry.source_width), np.uint16)
     height, width = logits.shape[1:]
     scale_x = geometry.scale_x * width / input_size[1]

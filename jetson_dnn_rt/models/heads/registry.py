@@ -163,10 +163,10 @@ def _choose(seen: Inspected, readings: list[_Reading], head: str) -> _Reading:
     if readings:
         texts = "\n".join(reading.text for reading in sure or readings)
         names = ", ".join(reading.layout.name for reading in sure or sound)
-        raise ModelError(
-            f"it is not certain how {about} are to be read:\n{texts}\nfix: set head to what it "
-            f"is: {names}"
-        )
+        fix = f"set head to what it is: {names}"
+        if len(sound) == 1 and sound[0].match.fix:
+            fix = sound[0].match.fix
+        raise ModelError(f"it is not certain how {about} are to be read:\n{texts}\nfix: {fix}")
     known = "\n".join(f"  {layout.name}: {layout.form}" for layout in LAYOUTS.values())
     raise ModelError(
         f"{about} fit no known head; known are\n{known}\nfix: set head to package.module:Class, a "

@@ -172,6 +172,16 @@ def make_model(
         "%s: head %s (%s%s), %d classes, input %dx%d",
         source, found.name, found.reason, said, len(names), *size,
     )  # fmt: skip
+    if labels and classes and len(names) != classes:
+        logger.warning(
+            "%s: labels are %d names for a model of %d classes; fix: give as many",
+            source, len(names), classes,
+        )  # fmt: skip
+    if labels and opened.labels and tuple(names) != tuple(opened.labels):
+        logger.warning(
+            "%s: labels replace the names in the file, %s ...; fix: leave them out to have those",
+            source, ", ".join(opened.labels[:3]),
+        )  # fmt: skip
     if guessed:
         logger.warning(
             "%s: neither the file nor the outputs tell how many classes there are: %d were "
@@ -199,10 +209,11 @@ def _settle_preprocessing(
     opened: Opened, head: Head, given: Mapping[str, Any]
 ) -> tuple[Preprocessing, tuple[str, ...]]:
     """The preprocessing, and those of its fields that are assumed."""
+    layout = find_layout(head.name)
     # Layouts that other exporters use, too.
-    prepare = ULTRALYTICS_INPUTS.get(opened.metadata.task) or find_layout(head.name).preprocessing
+    prepare = ULTRALYTICS_INPUTS.get(opened.metadata.task) or layout.preprocessing
     suggested = opened.preprocessing or prepare(*opened.input_size)
-    known = opened.preprocessing is not None or opened.metadata.is_ultralytics
+    known = opened.preprocessing is not None or opened.metadata.is_ultralytics or layout.declared
     assumed = [] if known else [key for key in _COLOURS if key not in given]
     if opened.takes_bytes:
         suggested = replace(suggested, scale=1.0, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
