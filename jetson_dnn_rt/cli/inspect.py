@@ -20,6 +20,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from textwrap import indent
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 import cv2
@@ -301,7 +302,7 @@ def _compare(args: argparse.Namespace, model: Model, out: Any) -> list[dict[str,
         print("look at the pictures; --pick N prints the one that is right as YAML", file=out)
     else:
         chosen = candidates[args.pick - 1]
-        print(f"# {chosen.name}\n{format_yaml(chosen.preprocessing)}", file=out)
+        print(indent(f"# {chosen.name}\n{format_yaml(chosen.preprocessing)}", "    "), file=out)
     return rows
 
 

@@ -302,8 +302,10 @@ def test_rows_of_an_end_to_end_network_or_of_queries():
 
 def test_a_detector_whose_outputs_look_like_masks_is_told_what_to_do():
     outputs = [np.full((1, 85, 16, 20), 0.5, np.float32)]
-    with pytest.raises(ModelError, match=r"head to package.module:Class"):
+    with pytest.raises(ModelError, match=r"head to a decoder of your own, package.module:Class"):
         recognise_head(Inspected(outputs, SIZE), kind="detection")
+    with pytest.raises(ModelError, match="cells are large for a mask: they may be a detector's"):
+        decode([np.full((1, 85, 8, 10), 0.5, np.float32)])
 
 
 def make_rows(classes):

@@ -37,17 +37,16 @@ class ChannelDecoder:
         self, outputs: Outputs, geometry: Geometry, settings: DecoderSettings
     ) -> Segmentation:
         """Decode one frame."""
-        values = outputs[self._place]
-        height, width = values.shape[-2:]
-        values = values.reshape(height, width)
-        spread = self._spreads.find(geometry, (height, width))
-        values = values[spread.crop]
+        spread, values = self._spreads.crop(outputs[self._place], geometry)
         mask = spread((values > (0.5 if self._plain else 0.0)).astype(np.uint8))
         if not settings.confidence_image:
             return Segmentation(mask)
         values = values.astype(np.float32)
-        shares = values if self._plain else 1.0 / (1.0 + np.exp(-values))
-        sure = np.rint(255.0 * np.maximum(shares, 1.0 - shares)).clip(0, 255)
+        if self._plain:
+            shares = np.maximum(values, 1.0 - values)
+        else:  # of the class that was chosen: no exponential is above 1
+            shares = 1.0 / (1.0 + np.exp(-np.abs(values)))
+        sure = np.rint(255.0 * shares).clip(0, 255)
         return Segmentation(mask, spread(sure.astype(np.uint8)))
 
 
@@ -61,11 +60,7 @@ class ClassMapDecoder:
         self, outputs: Outputs, geometry: Geometry, settings: DecoderSettings
     ) -> Segmentation:
         """Decode one frame; there is no confidence."""
-        values = outputs[self._place]
-        height, width = values.shape[-2:]
-        values = values.reshape(height, width)
-        spread = self._spreads.find(geometry, (height, width))
-        values = values[spread.crop]
+        spread, values = self._spreads.crop(outputs[self._place], geometry)
         if values.dtype == np.bool_:
             values = values.view(np.uint8)
         return Segmentation(spread(values.clip(0, 255).astype(np.uint8)))

@@ -12,7 +12,7 @@ The price is an edge that is off by at most half a cell of the logits.
 from __future__ import annotations
 
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -46,7 +46,7 @@ class Spread:
 
 
 class Spreads:
-    """The spread of the last geometry and shape."""
+    """The spread of the last geometry and shape, for decoders of one map."""
 
     def __init__(self, input_size: tuple[int, int]) -> None:
         self._input_size = input_size
@@ -59,6 +59,14 @@ class Spreads:
             self._spread = Spread(geometry, cells, self._input_size)
             self._key = geometry, cells
         return self._spread
+
+    def crop(
+        self, output: npt.NDArray[Any], geometry: Geometry
+    ) -> tuple[Spread, npt.NDArray[Any]]:
+        """The spread of one map ``[1, h, w]`` or ``[1, 1, h, w]``, and the part that is read."""
+        height, width = output.shape[-2:]
+        spread = self.find(geometry, (height, width))
+        return spread, output.reshape(height, width)[spread.crop]
 
 
 class MaskDecoder:
@@ -150,6 +158,10 @@ def sum_to_one(values: npt.NDArray[np.floating], axis: int) -> bool:
     return bool(values.min() >= 0.0 and np.all(np.abs(values.sum(axis=axis) - 1.0) < 1e-2))
 
 
+_COARSE = 12
+"""Pixels of a cell above which maps are rather a detector's: masks have strides of 1 to 8."""
+
+
 def _match_maps(seen: Inspected, *, last: bool) -> Match | None:
     match seen.shapes:
         case [(1, _, _, _)] if np.issubdtype(seen.outputs[0].dtype, np.floating):
@@ -163,13 +175,18 @@ def _match_maps(seen: Inspected, *, last: bool) -> Match | None:
             # Of two readings with a possible aspect the usual order is meant.
             if last and is_map_of(other, seen.input_size):
                 return None
-            plain = sum_to_one(seen.outputs[0], axis=3 if last else 1)
+            values = seen.outputs[0]
+            plain = sum_to_one(values, axis=3 if last else 1)
+            doubt = ""
+            if rows * _COARSE < seen.input_size[0]:
+                doubt = "its cells are large for a mask: they may be a detector's"
             return Match(
                 partial(MaskDecoder, seen.input_size, last=last, plain=plain),
                 classes,
                 f"{classes} maps of {rows}x{columns}"
                 + (", classes last" if last else "")
                 + (", probabilities" if plain else ""),
+                doubt,
             )
     return None
 

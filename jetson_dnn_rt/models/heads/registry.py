@@ -26,7 +26,7 @@ from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.models.heads.base import Decoder, Inspected, Kind, Layout, Match
 from jetson_dnn_rt.models.heads.custom import is_custom, make_layout
 
-_HEADS = (*("yolo", "yolo_extras", "end_to_end", "detr", "box_lists", "logits", "class_maps"),)
+_HEADS = ("yolo", "yolo_extras", "end_to_end", "detr", "box_lists", "logits", "class_maps")
 """Modules of this package, in the order in which they are asked."""
 
 LAYOUTS: dict[str, Layout] = {
@@ -98,8 +98,9 @@ def recognise_head(seen: Inspected, head: str = "auto", kind: Kind | None = None
     if kind is not None and chosen.layout.kind != kind:
         found = f"{chosen.layout.kind} ({chosen.layout.name}: {chosen.match.reason})"
         raise ModelError(
-            f"the task needs a model for {kind}, this one is for {found}; if its outputs only "
-            "look so, set head to package.module:Class, a decoder of your own (docs/models.md)"
+            f"the task needs a model for {kind}, this one is for {found}; fix: set kind to "
+            f"{chosen.layout.kind}; or, if its outputs only look so, head to a decoder of your "
+            "own, package.module:Class (docs/models.md)"
         )
     match = chosen.match
     if seen.metadata.end_to_end and chosen.layout.kind == "detection" and match.classes:

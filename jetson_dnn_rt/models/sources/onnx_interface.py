@@ -210,7 +210,9 @@ def _find_size(
         side or said for side, said in zip(own, metadata.image_size or (0, 0), strict=True)
     )
     if 0 in size:
-        raise ModelError("leaves its input size open: give input_size")
+        raise ModelError(
+            "leaves its input size open: give input_size, height first, as in [480, 640]"
+        )
     if max(size) > MAX_SIDE:
         raise ModelError(f"takes {size[0]}x{size[1]}, sides may have {MAX_SIDE} pixels at most")
     if any(side not in (0, given) for side, given in zip(own, size, strict=True)):
