@@ -17,13 +17,24 @@ EXECUTABLES = {
     "camera": "jetson_dnn_rt.nodes.process.main:camera",
     "detector": "jetson_dnn_rt.nodes.process.main:detector",
     "segmenter": "jetson_dnn_rt.nodes.process.main:segmenter",
+    "classifier": "jetson_dnn_rt.nodes.process.main:classifier",
     "perception": "jetson_dnn_rt.nodes.process.main:perception",
     "coordinator": "jetson_dnn_rt.nodes.process.main:coordinator",
     "deadlines": "jetson_dnn_rt.watch.rqt.main:deadlines",
     "plot": "jetson_dnn_rt.watch.rqt.main:plot",
     **dict.fromkeys(
         (
-            *("run", "compress", "build", "profile", "library", "doctor", "simulate", "evaluate"),
+            *(
+                "run",
+                "inspect",
+                "compress",
+                "build",
+                "profile",
+                "library",
+                "doctor",
+                "simulate",
+                "evaluate",
+            ),
             *("wcet", "compare", "report", "export", "export-c", "bench", "top"),
         ),
         "jetson_dnn_rt.cli.main:run_command",
@@ -109,7 +120,7 @@ setup(
         name: read_requirements(name)
         for name in (
             *("opencv", "torch", "onnx", "openvino", "int8", "tvm", "plots", "bags"),
-            *("traces", "wcet", "excel", "fleet", "watch", "test"),
+            *("traces", "wcet", "excel", "fleet", "watch", "tracking", "test"),
         )
     },
     entry_points={

@@ -28,7 +28,8 @@ from jetson_dnn_rt.demo import builtin
 from jetson_dnn_rt.demo.scenes import held_out_seed, random_scene
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.heads.base import DecoderSettings
-from jetson_dnn_rt.models.heads.registry import Head
+from jetson_dnn_rt.models.heads.box_lists import decode_boxes_scores
+from jetson_dnn_rt.models.heads.logits import MaskDecoder
 from jetson_dnn_rt.models.input.input_pass import Preprocessor
 from jetson_dnn_rt.models.input.preprocessing import Preprocessing
 from jetson_dnn_rt.models.metrics import DetectionMetric, SegmentationMetric
@@ -36,7 +37,6 @@ from jetson_dnn_rt.results import Detections, Segmentation
 
 BAR = 0.85
 METRICS = {"detector": "mAP@0.5", "segmenter": "mIoU"}
-_HEADS = {"detector": "boxes_scores", "segmenter": "segmentation"}
 # Average precision needs the whole curve, so nearly every score counts.
 _SETTINGS = DecoderSettings(confidence=0.02, nms_iou=0.55, max_detections=100)
 
@@ -126,7 +126,7 @@ def _measure(
     buffer = np.empty((1, 3, height, width), np.float32)
     preprocessor = Preprocessor(Preprocessing(height, width), buffer)
     classes = len(builtin.labels(name))
-    decode = Head(_HEADS[name], classes, "known").layout.make_decoder((height, width))
+    decode = decode_boxes_scores if name == "detector" else MaskDecoder((height, width))
     make = DetectionMetric if name == "detector" else SegmentationMetric
     metrics: dict[str, Any] = {key: make(classes) for key in networks}
     for index in range(scenes):

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -68,10 +69,11 @@ class Loan:
 
     buffer: Image
     device_address: int
+    _whole: Image = field(repr=False)  # of which `buffer` is the beginning
     _give_back: Callable[[tuple[Image, int]], None] = field(repr=False)
 
     def __del__(self) -> None:
-        self._give_back((self.buffer, self.device_address))
+        self._give_back((self._whole, self.device_address))
 
 
 Allocate = Callable[[tuple[int, ...]], tuple[Image, int]]
@@ -84,12 +86,14 @@ def allocate_pageable(shape: tuple[int, ...]) -> tuple[Image, int]:
 
 
 class FramePool:
-    """Buffers of one shape, lent to frames and taken back by reference count.
+    """Buffers lent to frames of any size and taken back by reference count.
 
     A job that waits holds its frame, so the number of buffers in use is bounded by the number of
-    tasks times two (one running, one waiting) plus the one being filled. `size` are allocated
-    beforehand. The pool grows when it is too small and never shrinks: after the first frames
-    nothing is allocated any more.
+    tasks times two (one running, one waiting) plus the one being filled. `size` of `shape` are
+    allocated beforehand. The pool grows when it is too small and never shrinks: after the first
+    frames nothing is allocated any more. A buffer is lent for any frame that it holds; where all
+    that are free are too small, one makes room for a larger. So the memory is bounded by the
+    largest frame times the buffers in use at once, however many sizes there are.
     """
 
     def __init__(
@@ -100,10 +104,28 @@ class FramePool:
         self._lock = threading.Lock()
         self.allocated = size
 
-    def borrow(self) -> Loan:
-        """Lend a buffer; its content is whatever the last user left."""
+    def borrow(self, shape: tuple[int, ...] | None = None) -> Loan:
+        """Lend a buffer of a shape, or of the pool's; its content is what the last user left."""
+        shape = self._shape if shape is None else shape
+        found = self._take(math.prod(shape))
+        whole, address = self._allocate(shape) if found is None else found
+        buffer = whole
+        if whole.shape != shape:
+            buffer = whole.reshape(-1)[: math.prod(shape)].reshape(shape)
+        return Loan(buffer, address, whole, self._free.append)
+
+    def _take(self, wanted: int) -> tuple[Image, int] | None:
+        """Take the smallest free buffer that has `wanted` bytes; None = one is to be allocated."""
         with self._lock:
-            if self._free:
-                return Loan(*self._free.pop(), self._free.append)
-            self.allocated += 1
-        return Loan(*self._allocate(self._shape), self._free.append)
+            if self._free and self._free[-1][0].nbytes == wanted:
+                return self._free.pop()
+            # Loans that end meanwhile append to the list, and shift nothing in it.
+            free = [(image.nbytes, -place) for place, (image, _) in enumerate(self._free)]
+            if not free:
+                self.allocated += 1
+                return None
+            fitting = [one for one in free if one[0] >= wanted]
+            if fitting:
+                return self._free.pop(-min(fitting)[1])
+            del self._free[-min(free)[1]]
+            return None

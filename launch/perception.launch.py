@@ -53,6 +53,11 @@ ARGUMENTS = (
     ("source", "", "source of every camera: synthetic, video:PATH, device:/dev/video0, ..."),
     ("model", "", "model of the detection tasks: builtin:detector, onnx:PATH, ..."),
     ("segmenter_model", "", "model of the segmentation tasks: builtin:segmenter, onnx:PATH, ..."),
+    (
+        "classifier_model",
+        "",
+        "model of the classification tasks: torchvision:NAME, onnx:PATH, ...",
+    ),
     ("engine_cache", "", "folder of what was built; none = nothing is kept"),
     (
         "policy",
@@ -127,7 +132,8 @@ def make_recorder(graph, bag):
         return LogInfo(msg="record_bag: ros2bag is not installed (ros-<distro>-ros2bag)")
     prefix = graph.file.namespace
     spaces = dict.fromkeys(posixpath.dirname(name) for name in (*graph.tasks, *graph.cameras))
-    topics = [*graph.outputs.values(), "/diagnostics", "/statistics"]
+    topics = [topic for topics in graph.outputs.values() for topic in topics]
+    topics += ["/diagnostics", "/statistics"]
     topics += [posixpath.join(prefix, s, name) for s in spaces for name in BESIDE_IMAGES]
     topics += [posixpath.join(prefix, task, name) for task in graph.tasks for name in OF_TASK]
     command = ["ros2", "bag", "record", "-o", bag, *topics]

@@ -1,7 +1,11 @@
 # Copyright 2026 jetson_dnn_rt authors
 # SPDX-License-Identifier: Apache-2.0
 
+import math
+
 import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from jetson_dnn_rt.frames import Frame, FramePool
 
@@ -43,6 +47,55 @@ def test_memory_of_another_kind():
     again = pool.borrow()
     assert (again.buffer is made[0], again.device_address) == (True, 0x1000)
     assert len(made) == 2
+
+
+SHAPES = st.tuples(st.integers(1, 9), st.integers(1, 9), st.just(3))
+
+
+@settings(deadline=None)
+@given(steps=st.lists(st.tuples(SHAPES, st.integers(0, 3)), max_size=60))
+def test_frames_of_any_size_share_a_bounded_memory(steps):
+    """Up to four frames are held; each keeps its pixels until it is gone."""
+    there: list[int] = []
+
+    def allocate(shape):
+        there.append(math.prod(shape))
+        return np.zeros(shape, np.uint8), 0x1000
+
+    pool = FramePool((4, 4, 3), size=2, allocate=allocate)
+    held: dict[int, tuple[Frame, int]] = {}
+    largest = 48
+    for number, (shape, place) in enumerate(steps):
+        largest = max(largest, math.prod(shape))
+        held.pop(place, None)
+        loan = pool.borrow(shape)
+        assert loan.buffer.shape == shape
+        assert loan.buffer.flags.c_contiguous
+        assert loan.device_address == 0x1000
+        loan.buffer[:] = number
+        held[place] = Frame(loan.buffer, "bgr8", 0, 0, owner=loan), number
+        del loan
+        assert all((frame.image == value).all() for frame, value in held.values())
+        kept = [frame.kept_bytes for frame, _ in held.values()]
+        assert sum(kept) <= len(held) * largest
+    held.clear()
+    assert pool.allocated <= 4
+    assert len(pool._free) == pool.allocated
+    assert sum(image.nbytes for image, _ in pool._free) <= pool.allocated * largest
+
+
+def test_one_size_and_sizes_in_turn_allocate_nothing_after_the_first():
+    made = []
+
+    def allocate(shape):
+        made.append(shape)
+        return np.zeros(shape, np.uint8), 0
+
+    pool = FramePool((4, 4, 3), size=2, allocate=allocate)
+    for _ in range(20):
+        for shape in ((4, 4, 3), (9, 9, 3), (2, 30, 3)):
+            pool.borrow(shape)
+    assert made == [(4, 4, 3), (4, 4, 3), (9, 9, 3)]
 
 
 def test_a_frame_keeps_the_whole_buffer_of_its_view():

@@ -20,7 +20,7 @@ OPTIONAL = ("rclpy", "tensorrt", "tvm", "onnxruntime", "openvino")
 # Hidden all at once: each is imported in one or two places only.
 EXTRAS = (
     *("pyarrow", "scipy", "xlsxwriter", "dask", "distributed", "rosbags", "matplotlib"),
-    *("jinja2", "markupsafe", "rich"),
+    *("jinja2", "markupsafe", "rich", "trackforge"),
 )
 # These alone may need ROS: the nodes, and what listens to them.
 ROS_MODULES = r"jetson_dnn_rt\.(nodes(\..+)?|watch\.(subscriber|rqt\..+))"

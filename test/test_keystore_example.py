@@ -62,7 +62,7 @@ def test_private_keys_are_for_their_owner_only_and_the_authority_stays(make, tmp
     make(ROOT / "config" / "security" / "composed.policy.xml", tmp_path)
     assert (tmp_path / "public" / "ca.cert.pem").read_bytes() == authority
     keys = sorted(tmp_path.rglob("*key.pem"))
-    assert len(keys) == 6  # five enclaves and the authority
+    assert len(keys) == 7  # six enclaves and the authority
     assert {stat.S_IMODE(key.stat().st_mode) for key in keys} == {0o600}
 
 

@@ -23,7 +23,7 @@ from record_rosdep import apt_packages
 from jetson_dnn_rt.watch.rqt.main import PACKAGES as DESKTOP_PACKAGES
 
 ROOT = Path(__file__).resolve().parent.parent
-NODES = {"camera", "detector", "segmenter", "perception"}
+NODES = {"camera", "detector", "segmenter", "classifier", "perception"}
 COMMANDS = {
     *("run", "doctor", "bench", "compress", "build", "library", "simulate", "profile"),
     *("evaluate", "wcet", "compare", "report", "export", "export-c", "top"),

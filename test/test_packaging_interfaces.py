@@ -11,6 +11,9 @@ rclpy = pytest.importorskip("rclpy", reason="needs ROS 2")
 
 # Hashes of the released packages (REP 2011), the same from Iron on.
 RELEASED = {
+    ("vision_msgs", "Classification"): (
+        "RIHS01_f74db28d0eaef3afb78f48bf2161cd709a1383a0309d3454383b25be11345143"
+    ),
     ("vision_msgs", "Detection2DArray"): (
         "RIHS01_214274120007f4a683866481336b70310268cfa107aebe9d594a6acf75bda968"
     ),

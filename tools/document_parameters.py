@@ -76,7 +76,7 @@ def _default(item: Any) -> str:
 
 def _range(item: Any) -> str:
     if item.choices:
-        return ", ".join(item.choices)
+        return str(item.listed_choices)
     limits = "" if item.limits is None else f"{item.limits[0]:g} to {item.limits[1]:g}"
     return ", or ".join(filter(None, (limits, *item.words)))
 

@@ -33,11 +33,12 @@ from snapshot_nodes import STATES, TIMEOUT_S, Graph
 from jetson_dnn_rt.nodes.cameras.camera import CameraNode
 from jetson_dnn_rt.nodes.coordinator.coordinator_node import CoordinatorNode
 from jetson_dnn_rt.nodes.perception import PerceptionNode
-from jetson_dnn_rt.nodes.tasks.task_node import DetectorNode, SegmenterNode
+from jetson_dnn_rt.nodes.tasks.task_node import ClassifierNode, DetectorNode, SegmenterNode
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "test" / "support"))
 from cohort_tables import make_table, write_tables  # noqa: E402
+from constant_networks import make_pose, make_seg  # noqa: E402
 
 FOLDER = ROOT / "config" / "security"
 
@@ -73,6 +74,7 @@ _PROCESS = {"realtime.gc_freeze": False, "realtime.mallopt": False}
 _CAMERA = {"source": "synthetic:64x64", "rate": 50.0}
 _DETECTOR = {"model": "null:0.1", **_QUICK}
 _SEGMENTER = {"model": "null:0.1,segmentation", "confidence_image": True, **_QUICK}
+_CLASSIFIER = {"model": "null:0.1,classification", **_QUICK}
 _COMPRESSED = {"image_transport": "compressed"}
 
 Make = Callable[[Any, Path], Any]
@@ -85,15 +87,34 @@ def _alone(kind: Any, *values: dict[str, Any]) -> Make:
     return lambda context, folder: kind(parameter_overrides=given, context=context)
 
 
-def _composed(cameras: list[str], transport: dict[str, Any]) -> Make:
-    overrides = {
+def _detector_of(make_model: Callable[[Path], str]) -> Make:
+    """Make a detector whose model gives more than boxes: it has topics for that."""
+
+    def make(context: Any, folder: Path) -> Any:
+        values = {"model": make_model(folder), "variants": ["full@onnxruntime-fp32"]}
+        return _alone(DetectorNode, _DETECTOR, _PROCESS, values)(context, folder)
+
+    return make
+
+
+def _composed(
+    cameras: list[str], transport: dict[str, Any], make_model: Callable[[Path], str] | None = None
+) -> Make:
+    def make(context: Any, folder: Path) -> Any:
+        given = overrides
+        if make_model is not None:
+            values = {"model": make_model(folder), "variants": ["full@onnxruntime-fp32"]}
+            given = {**overrides, "detector": {**overrides["detector"], **values}}
+        return PerceptionNode(overrides=given, context=context)
+
+    overrides: dict[str, dict[str, Any]] = {
         "perception": {**_PROCESS, "cameras": cameras},
         **{camera: _CAMERA for camera in cameras if camera},
         "detector": {**_DETECTOR, **transport},
         "segmenter": {**_SEGMENTER, **transport},
         "coordinator": {"policy": "neuos_balanced"},
     }
-    return lambda context, folder: PerceptionNode(overrides=overrides, context=context)
+    return make
 
 
 def _coordinator(context: Any, folder: Path) -> Any:
@@ -109,6 +130,8 @@ ENCLAVES: dict[str, dict[str, Sequence[Make]]] = {
             _composed(["camera"], {}),
             _composed([""], {}),
             _composed([""], _COMPRESSED),
+            _composed(["camera"], {}, make_seg),
+            _composed(["camera"], {}, make_pose),
         )
     },
     "separate": {
@@ -116,10 +139,16 @@ ENCLAVES: dict[str, dict[str, Sequence[Make]]] = {
         "/detector": (
             _alone(DetectorNode, _DETECTOR, _PROCESS),
             _alone(DetectorNode, _DETECTOR, _PROCESS, _COMPRESSED),
+            _detector_of(make_seg),
+            _detector_of(make_pose),
         ),
         "/segmenter": (
             _alone(SegmenterNode, _SEGMENTER, _PROCESS),
             _alone(SegmenterNode, _SEGMENTER, _PROCESS, _COMPRESSED),
+        ),
+        "/classifier": (
+            _alone(ClassifierNode, _CLASSIFIER, _PROCESS),
+            _alone(ClassifierNode, _CLASSIFIER, _PROCESS, _COMPRESSED),
         ),
         "/coordinator": (_coordinator,),
     },

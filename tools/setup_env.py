@@ -34,9 +34,10 @@ DEMO, NODES, EVERYTHING = "demo", "nodes", "everything"
 _SHOWN = ("onnx", "plots", "traces")
 GROUPS = {
     DEMO: _SHOWN,
-    NODES: (*_SHOWN, "openvino", "bags", "watch", "test"),
+    NODES: (*_SHOWN, "openvino", "bags", "watch", "tracking", "test"),
     EVERYTHING: (
-        *(*_SHOWN, "openvino", "int8", "bags", "wcet", "excel", "fleet", "watch", "dev", "tvm"),
+        *(*_SHOWN, "openvino", "int8", "bags", "wcet", "excel", "fleet", "watch"),
+        *("tracking", "dev", "tvm"),
     ),
 }
 NEEDED_DISK_BYTES = {DEMO: 2 * 10**9, NODES: 8 * 10**9, EVERYTHING: 9 * 10**9}

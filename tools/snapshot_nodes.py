@@ -21,7 +21,7 @@ from jetson_dnn_rt.nodes.cameras.camera import CameraNode
 from jetson_dnn_rt.nodes.coordinator.coordinator_node import CoordinatorNode
 from jetson_dnn_rt.nodes.perception import PerceptionNode
 from jetson_dnn_rt.nodes.process.running import Spinner
-from jetson_dnn_rt.nodes.tasks.task_node import DetectorNode, SegmenterNode
+from jetson_dnn_rt.nodes.tasks.task_node import ClassifierNode, DetectorNode, SegmenterNode
 
 TIMEOUT_S = 60.0
 OF_LATER_ROS = ("start_type_description_service", "/get_type_description")
@@ -74,6 +74,7 @@ CASES: dict[str, tuple[Any, dict[str, Any]]] = {
         },
     ),
     "segmenter": (SegmenterNode, {**_SEGMENTER, **_PROCESS}),
+    "classifier": (ClassifierNode, {"model": "null:0.1,classification", **_QUICK, **_PROCESS}),
     "coordinator": (CoordinatorNode, {"tasks": ["detector", "rear/segmenter"]}),
 }
 """Nodes that run alone, with their parameters."""
@@ -152,7 +153,10 @@ def _open(name: str) -> contextlib.closing[Graph]:
 def collect_parameters() -> Lines:
     """Collect the parameters of nodes by default, as ``ros2 param dump`` and ``describe`` do."""
     lines: Lines = {}
-    for kind in (CameraNode, DetectorNode, SegmenterNode, CoordinatorNode, PerceptionNode):
+    for kind in (
+        *(CameraNode, DetectorNode, SegmenterNode, ClassifierNode),
+        *(CoordinatorNode, PerceptionNode),
+    ):
         way = "composed" if kind is PerceptionNode else "alone"
         with contextlib.closing(Graph(kind)) as graph:
             for node in graph.nodes:

@@ -51,6 +51,7 @@ BENCHMARKS = {
     "overload": "against the usual rclpy node, with 1.5 to 3 times the work the machine can do",
     "threads": "every split of the cores, tried and played in turn: whether `auto` takes the best",
     "trace": "overhead of the trace on a job, with and without in turn",
+    "tracking": "track ids: cost on a frame, and objects that change theirs over skipped frames",
     "tucker": "decomposed networks: reductions met, error against one equal ratio, time",
     "zero_copy": "from message to first layer: bytes copied, time, share of the frame",
 }

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from queue import SimpleQueue
 
+from jetson_dnn_rt.cameras.frame_sizes import FrameSizes
 from jetson_dnn_rt.cameras.source import ENCODING, FrameSource, SourceOptions, open_source
 from jetson_dnn_rt.clock import Clock, SteadyClock
 from jetson_dnn_rt.errors import SourceError
@@ -34,6 +35,7 @@ class CameraState:
     reopened: int
     error: str  # why it delivers nothing at the moment; empty when it does
     ended: bool  # the stream came to its end, or to the number of frames asked for
+    unreadable: int = 0  # pictures of the source that could not be decoded
 
 
 class Camera:
@@ -42,7 +44,8 @@ class Camera:
     A source that is not live is read ahead and its frames are delivered at absolute times, one
     period apart: the period does not drift, and reading does not add to the frame's age. A live
     source sets its own pace. One that stops is reopened with growing intervals. A fault, in a
-    listener or in the source's code, costs one frame; the thread continues.
+    listener or in the source's code, costs one frame; the thread continues. Each frame has the
+    size in which it comes; `sizes` counts the changes.
 
     `reopen` opens the source, first here and again after a live one stopped. `rate_hz` is the rate
     of a source that is not live, 0 = its native rate; `limit` ends the stream after that many
@@ -65,6 +68,7 @@ class Camera:
         name: str = "camera",
     ) -> None:
         self._name = name
+        self.sizes = FrameSizes(name)
         self._reopen, self._deliver = reopen, deliver
         self._frame_id, self._limit, self._stamp = frame_id, limit, stamp
         self._clock: Clock = clock or SteadyClock()
@@ -83,7 +87,7 @@ class Camera:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Height and width of the frames."""
+        """Height and width of the source's first frame; others may differ."""
         return self._pool_shape[0], self._pool_shape[1]
 
     @property
@@ -175,11 +179,10 @@ class Camera:
             if not source.live and longest_ns < period_ns // 4:
                 # The tasks have just got a frame: do not compete with the start of their jobs.
                 self._sleep_until(due_ns - period_ns // 2)
-            loan = self._pool.borrow()
+            loan = self._pool.borrow((source.height, source.width, 3))
             begin_ns = self._clock.now_ns()
             try:
-                if not source.read(loan.buffer):
-                    return True
+                image = source.read(loan.buffer)
             except Exception as error:
                 self._note(error)
                 if not source.live:
@@ -189,6 +192,13 @@ class Camera:
                     return True
                 self._lose(source, error)
                 continue
+            if source.unreadable != self._state.unreadable:
+                self._state = replace(self._state, unreadable=source.unreadable)
+            if image is None:
+                return True
+            if image is not loan.buffer:
+                loan = self._pool.borrow(image.shape)
+                loan.buffer[:] = image
             longest_ns = max(longest_ns * 15 // 16, self._clock.now_ns() - begin_ns)
             if not source.live:
                 if not self._sleep_until(due_ns):
@@ -205,13 +215,14 @@ class Camera:
                 loan.buffer, ENCODING, stamp_ns, state.frames, self._frame_id, loan,
                 device_address=loan.device_address,
             )  # fmt: skip
-            self._state = CameraState(state.frames + 1, state.reopened, "", False)
+            self._state = replace(state, frames=state.frames + 1, error="", ended=False)
+            self.sizes.observe(frame, logger.warning if source.live else logger.info)
             try:
                 self._deliver(frame, capture_ns)
             except Exception as error:
                 FAULTS.note(f"{self._name}: listener", error)
             # No reference here may keep the buffer from its pool during the wait for a frame.
-            del frame, loan
+            del frame, loan, image
         return False
 
     def _sleep_until(self, time_ns: int) -> bool:
@@ -251,7 +262,7 @@ class Camera:
             self._pool = self._make_pool(source)
         self._source = source
         state = self._state
-        self._state = CameraState(state.frames, state.reopened + 1, "", False)
+        self._state = replace(state, reopened=state.reopened + 1, error="", ended=False)
         logger.warning("the camera is back after %d frames", state.frames)
         return source
 

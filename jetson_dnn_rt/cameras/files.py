@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from pathlib import Path
+from typing import cast
 
 import cv2
 import numpy as np
@@ -21,10 +23,16 @@ DEFAULT_RATE_HZ = 10.0
 """Rate of a folder of images, which has none of its own."""
 ONCE = SourceOptions()
 
+NAMED = 5
+"""Files of a folder that are logged because they cannot be decoded; all are counted."""
+
+logger = logging.getLogger(__name__)
+
 
 class VideoSource(FrameSource):
     """The frames of a video file, in any container and codec that FFmpeg inside OpenCV reads.
 
+    Where a video changes its size, FFmpeg scales its frames to the first one.
     SourceError when the file is missing or not a video.
     """
 
@@ -47,18 +55,19 @@ class VideoSource(FrameSource):
             size = f"{self.width}x{self.height} pixels"
             raise SourceError(f"{path}: {size}, more than the {MAX_PIXELS} accepted")
 
-    def read(self, out: Image) -> bool:
-        """Decode the next frame into `out`."""
+    def read(self, out: Image) -> Image | None:
+        """Decode the next frame, into `out` if it fits."""
         self.expect(out)
-        if self._read(out):
-            return True
-        if not self._loop:
-            return False
+        image = self._read(out)
+        if image is not None or not self._loop:
+            return image
         # Reopened, not sought: many containers cannot seek to their first frame exactly.
         self.close()
-        if not self._capture.open(str(self._path)) or not self._read(out):
+        if self._capture.open(str(self._path)):
+            image = self._read(out)
+        if image is None:
             raise SourceError(f"video {self._path} cannot be read from its start again")
-        return True
+        return image
 
     def skip(self) -> bool:
         """Skip the next frame without converting it; False at the end."""
@@ -76,19 +85,21 @@ class VideoSource(FrameSource):
         """Close the file."""
         self._capture.release()
 
-    def _read(self, out: Image) -> bool:
+    def _read(self, out: Image) -> Image | None:
         done, image = self._capture.read(out)
-        if done and image is not out:
-            raise SourceError(
-                f"video {self._path} changes its size from {self.width}x{self.height} "
-                f"to {image.shape[1]}x{image.shape[0]}"
-            )
-        return bool(done)
+        if not done:
+            return None
+        self.height, self.width = image.shape[:2]
+        if self.width * self.height > MAX_PIXELS:
+            size = f"{self.width}x{self.height} pixels"
+            raise SourceError(f"{self._path}: {size}, more than the {MAX_PIXELS} accepted")
+        return cast("Image", image)  # `out`, where the frame fits
 
 
 class ImagesSource(FrameSource):
-    """The images of one folder, in the order of their names, all of one size.
+    """The images of one folder, in the order of their names, each in its own size.
 
+    Files that cannot be decoded are passed over: the first ones are logged, all are counted.
     SourceError when the folder is missing or holds no readable image.
     """
 
@@ -96,28 +107,49 @@ class ImagesSource(FrameSource):
     rate_hz = DEFAULT_RATE_HZ
 
     def __init__(self, folder: str, options: SourceOptions) -> None:
+        self._folder = folder
         self._files = list_images(Path(folder).expanduser())
         self._loop = options.loop
         self._next = 0
-        self.height, self.width = read_image(self._files[0]).shape[:2]
+        self.height, self.width = self._find_first().shape[:2]
 
-    def read(self, out: Image) -> bool:
-        """Decode the next file and copy it to `out`."""
+    def read(self, out: Image) -> Image | None:
+        """Decode the next file, and copy it to `out` if it fits."""
         self.expect(out)
-        if self._next == len(self._files):
-            if not self._loop:
-                return False
-            self._next = 0
-        file = self._files[self._next]
-        image = read_image(file)
-        if image.shape != out.shape:
-            raise SourceError(
-                f"image {file} is {image.shape[1]}x{image.shape[0]}, the first of its folder "
-                f"{self.width}x{self.height}: a camera has one size"
-            )
-        out[:] = image
-        self._next += 1
-        return True
+        for _ in self._files:
+            if self._next == len(self._files):
+                if not self._loop:
+                    return None
+                self._next = 0
+            file = self._files[self._next]
+            self._next += 1
+            try:
+                image = read_image(file)
+            except SourceError as error:
+                self._pass_over(error)
+                continue
+            if image.shape != out.shape:
+                return image
+            out[:] = image
+            return out
+        raise SourceError(f"images: no image of {self._folder} can be decoded any more")
+
+    def _find_first(self) -> Image:
+        """The first image that can be decoded; `read` counts those before it."""
+        first: SourceError | None = None
+        for file in self._files:
+            try:
+                return read_image(file)
+            except SourceError as error:
+                first = first or error
+        assert first is not None
+        raise first
+
+    def _pass_over(self, error: SourceError) -> None:
+        self.unreadable += 1
+        if self.unreadable <= NAMED:
+            last = "; further ones are only counted" if self.unreadable == NAMED else ""
+            logger.warning("%s: passed over%s", error, last)
 
 
 def list_images(folder: Path) -> list[Path]:
@@ -133,6 +165,9 @@ def list_images(folder: Path) -> list[Path]:
 
 def read_image(file: Path) -> Image:
     """Decode one file, uint8 [H, W, 3] in the order bgr.
+
+    An orientation in EXIF data is applied: a photo is upright, as every viewer shows it. Grey
+    becomes three equal colours, transparency is left out, 16 bits become 8.
 
     SourceError when it cannot be decoded, or has more than `MAX_PIXELS`.
     """

@@ -33,8 +33,9 @@ class SourceOptions:
 
 
 class FrameSource(ABC):
-    """Frames of one size, one after the other."""
+    """Frames one after the other, usually all of one size."""
 
+    # Size that the next frame is expected to have; before the first one, that of the first.
     height: int
     width: int
     # Native rate; 0 when the source has none.
@@ -45,13 +46,16 @@ class FrameSource(ABC):
     # When the frame read last was captured, in CLOCK_MONOTONIC nanoseconds; None where the source
     # has no time of its own.
     capture_ns: int | None = None
+    # Pictures that could not be decoded and were passed over.
+    unreadable: int = 0
 
     @abstractmethod
-    def read(self, out: Image) -> bool:
-        """Overwrite `out` with the next frame; False, with `out` undefined, at the end.
+    def read(self, out: Image) -> Image | None:
+        """Overwrite `out` with the next frame and return it; None at the end.
 
-        `out` is uint8 [height, width, 3], C-contiguous, channels in the order of `ENCODING`.
-        SourceError when a device stopped, or a file cannot be read any further.
+        `out` is uint8 [height, width, 3], C-contiguous, channels in the order of `ENCODING`. A
+        frame of another size is returned in an array of its own; `out` is undefined then, as it
+        is at the end. SourceError when a device stopped, or a file cannot be read any further.
         """
 
     def close(self) -> None:  # noqa: B027 - most sources hold nothing

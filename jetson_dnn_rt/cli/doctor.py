@@ -127,6 +127,7 @@ def run_checks() -> list[Check]:
         check_module("matplotlib", "pip install matplotlib", required=False),
         *check_backends(list_backends()),
         check_torch_extra(),
+        check_module("trackforge", "pip install 'trackforge>=0.4,<0.5'", required=False),
         check_gpu(),
         *check_memory(),
         check_jetson(),

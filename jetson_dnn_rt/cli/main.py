@@ -24,7 +24,8 @@ from jetson_dnn_rt.plugins import collect
 from jetson_dnn_rt.runtime.realtime import set_library_defaults
 
 COMMANDS = {
-    name: f"jetson_dnn_rt.cli.{name}" for name in ("run", "build", "library", "doctor", "bench")
+    name: f"jetson_dnn_rt.cli.{name}"
+    for name in ("run", "build", "library", "inspect", "doctor", "bench")
 }
 """The robot's own commands; plug-ins add the others."""
 

@@ -68,6 +68,12 @@ def format_table(report: GraphReport, summary: RunSummary) -> str:
         if task.reasons:
             reasons = ", ".join(f"{why} {count}" for why, count in task.reasons.most_common(4))
             lines.append(f"{name}: {reasons}")
+    lines += [
+        f"{camera.name}: the size changed {camera.size_changes} times, "
+        f"{camera.unreadable} pictures could not be decoded"
+        for camera in report.cameras.values()
+        if camera.size_changes or camera.unreadable
+    ]
     lines.append(
         f"{_count_frames(report)} frames in {report.seconds:.1f} s; {report.info.verdict}"
     )

@@ -62,6 +62,11 @@ class Item:
     field: str = ""
     kind: Any = None
 
+    @property
+    def listed_choices(self) -> str:
+        """The choices for people; empty where everything is allowed."""
+        return ", ".join(choice or '""' for choice in self.choices)
+
     def to_ros(self, value: Any) -> Any:
         """The value for ROS, where a list is never empty."""
         if self.kind in _EMPTY:
@@ -92,7 +97,7 @@ class Item:
             )
         if self.choices and value not in self.choices:
             raise ConfigurationError(
-                f"{self.name} must be one of {', '.join(self.choices)}: {_show(value)}"
+                f"{self.name} must be one of {self.listed_choices}: {_show(value)}"
             )
         return value
 

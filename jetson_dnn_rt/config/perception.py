@@ -104,10 +104,10 @@ def default_camera(task: str, cameras: Sequence[str]) -> str:
     return ""
 
 
-def refuse_shared_topics(outputs: Mapping[str, str]) -> None:
+def refuse_shared_topics(outputs: Mapping[str, Sequence[str]]) -> None:
     """Refuse two tasks that publish the same topic, by task: their results would be mixed."""
     owners: dict[str, str] = {}
-    for task, topic in outputs.items():
+    for task, topic in ((task, topic) for task, topics in outputs.items() for topic in topics):
         owner = owners.setdefault(topic, task)
         if owner != task:
             raise ConfigurationError(

@@ -5,21 +5,27 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from functools import partial
 
-from jetson_dnn_rt.config.declaration import dynamic_parameter, parameter
+from jetson_dnn_rt.config.declaration import dynamic_parameter, fixed_parameter, parameter
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.tasks import TaskParameters
 
-OUTPUTS = {"detection": "detections", "segmentation": "class_mask"}
+OUTPUTS = {
+    "detection": "detections",
+    "segmentation": "class_mask",
+    "classification": "classification",
+}
 """Main topic of each kind of task, in the namespace of its node."""
 
 KINDS = tuple(OUTPUTS)
 MEMORY_KINDS = ("auto", "mapped", "pinned", "pageable")
 QOS_NAMES = ("SENSOR_DATA", "DEFAULT", "SYSTEM_DEFAULT")
 TRANSPORTS = ("raw", "compressed")
+TRACKERS = ("", "bytetrack")
 
 MAX_STAGES = 64
 
@@ -49,7 +55,17 @@ class TaskConfig:
         "builtin:detector", "builtin:NAME, onnx:PATH, torchvision:NAME, exported:PATH or null:MS"
     )
     weights: str = parameter("DEFAULT", "Of torchvision models: DEFAULT, none or a file")
-    head: str = parameter("auto", "Layout of the outputs; auto = recognised by their shapes")
+    head: str = fixed_parameter(
+        "auto",
+        "Layout of the outputs; auto = recognised by the file's metadata and the outputs; "
+        "package.module:Class = a decoder of your own, which is code",
+    )
+    outputs: tuple[str, ...] = parameter(
+        (), "Outputs of an ONNX file to use, of masks one topic each; [''] = all"
+    )
+    constant_inputs: tuple[str, ...] = parameter(
+        (), "NAME=VALUE of the inputs of an ONNX file beside the image; [''] = known ones"
+    )
     labels: tuple[str, ...] = parameter(
         (), "Names of the classes, or one of coco80, coco91, voc21, imagenet, a file; [''] = auto"
     )
@@ -225,11 +241,38 @@ class TaskConfig:
     confidence_threshold: float = dynamic_parameter(
         0.3, "Smallest score of a box", limits=(0.0, 1.0)
     )
+    classes: tuple[str, ...] = dynamic_parameter(
+        (), "Detection: classes whose boxes are wanted, by name or number; [''] = all"
+    )
+    class_thresholds: tuple[str, ...] = dynamic_parameter(
+        (),
+        "Detection: CLASS=SCORE, the smallest score of a class' boxes; [''] = "
+        "confidence_threshold for all",
+    )
     nms_iou_threshold: float = dynamic_parameter(
         0.45, "Of two boxes that overlap more, the worse one is dropped", limits=(0.0, 1.0)
     )
+    nms_class_agnostic: bool = dynamic_parameter(
+        False, "Drop it also where the two are of different classes"
+    )
     max_detections: int = dynamic_parameter(
         100, "At most this many boxes per frame", limits=(1, 10_000)
+    )
+    # -- tracks --------------------------------------------------------------------------------
+    tracker: str = parameter(
+        "",
+        "Detection: give objects numbers that stay from frame to frame, in the id of their boxes; "
+        "needs the extra tracking; empty = none",
+        choices=TRACKERS,
+    )
+    track_start_threshold: float = parameter(
+        0.5, "Smallest score of a box that begins a track; all continue one", limits=(0.0, 1.0)
+    )
+    track_lost_ms: float = parameter(
+        1000.0,
+        "Time for which an object that is not seen keeps its number, at most 100 periods",
+        unit="ms",
+        limits=(0.0, 60_000.0),
     )
     # -- reports -------------------------------------------------------------------------------
     debug_topics: tuple[str, ...] = parameter(
@@ -276,6 +319,8 @@ class TaskConfig:
         for name in ("mean", "std"):
             if len(getattr(self, f"preprocessing_{name}")) not in (0, 3):
                 raise ConfigurationError(f"preprocessing.{name} needs three values")
+        for text in self.class_thresholds:
+            parse_class_threshold(text)
 
     @property
     def fixed_threads(self) -> int:
@@ -323,10 +368,27 @@ class TaskConfig:
         return {f.name.removeprefix(group): v for f, v in values.items() if v != f.default}
 
 
+def parse_class_threshold(text: str) -> tuple[str, float]:
+    """Class and score of an entry of `class_thresholds`: ``car=0.5``."""
+    name, sign, score = text.rpartition("=")
+    try:
+        value = float(score)
+    except ValueError:
+        value = math.nan
+    if not (sign and name.strip() and 0.0 <= value <= 1.0):
+        raise ConfigurationError(
+            f"class_thresholds must be CLASS=SCORE with a score in [0, 1], as in car=0.5: {text!r}"
+        )
+    return name.strip(), value
+
+
 def defaults_of(task: str) -> dict[str, str]:
-    """Defaults of a task by its name: ``segmenter`` segments, all others detect."""
-    if task.rpartition("/")[2] == "segmenter":
-        return {"kind": "segmentation", "model": "builtin:segmenter"}
+    """Defaults of a task by its name: ``segmenter``, ``classifier``; all others detect."""
+    match task.rpartition("/")[2]:
+        case "segmenter":
+            return {"kind": "segmentation", "model": "builtin:segmenter"}
+        case "classifier":
+            return {"kind": "classification", "model": "torchvision:mobilenet_v3_small"}
     return {"kind": "detection", "model": "builtin:detector"}
 
 

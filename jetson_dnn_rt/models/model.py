@@ -15,6 +15,7 @@ import numpy.typing as npt
 from jetson_dnn_rt.models.heads.base import Decoder, Kind
 from jetson_dnn_rt.models.heads.registry import Head
 from jetson_dnn_rt.models.input.preprocessing import Preprocessing
+from jetson_dnn_rt.models.metadata import SILENT, Metadata
 
 if TYPE_CHECKING:
     import torch
@@ -74,6 +75,11 @@ class Model:
     labels: tuple[str, ...]  # names of the classes, by index
     model_hash: str  # SHA-256 of the file or of the weights, hexadecimal
     origin: Origin
+    metadata: Metadata = SILENT
+    output_names: tuple[str, ...] = ()  # none where the source has no names
+    assumed: tuple[str, ...] = ()
+    """Fields of the preprocessing that neither the file nor the user has given."""
+    labels_assumed: bool = False  # not even their number is known
 
     @property
     def kind(self) -> Kind:
@@ -115,7 +121,7 @@ class Model:
 
     def create_decoder(self) -> Decoder:
         """Make a decoder for the outputs: one per pipeline."""
-        return self.head.layout.make_decoder(self.input_size)
+        return self.head.make_decoder()
 
 
 @dataclass(frozen=True)
@@ -127,16 +133,22 @@ class Opened:
     input_size: tuple[int, int]  # height and width
     preprocessing: Preprocessing | None = None  # None: follows from the head
     labels: tuple[str, ...] | None = None
+    metadata: Metadata = SILENT
+    output_names: tuple[str, ...] = ()
+    takes_bytes: bool = False  # whether its own input is uint8: pixels as they are
+    inputs: tuple[str, ...] = ()  # for people: those of the file, as it has them
 
 
 @dataclass(frozen=True)
 class SourceOptions:
     """Options of `jetson_dnn_rt.models.sources.registry.load_model` that sources read."""
 
-    input_size: tuple[int, int] | None
-    weights: str
-    labels: str | Sequence[str] | None
+    input_size: tuple[int, int] | None = None
+    weights: str = "DEFAULT"
+    labels: str | Sequence[str] | None = None
     trust: bool = False
+    outputs: tuple[str, ...] = ()  # names of those to use; none = all
+    constants: tuple[str, ...] = ()  # ``NAME=VALUE`` of inputs beside the image
 
 
 def make_probe_input(height: int, width: int) -> npt.NDArray[np.float32]:

@@ -15,7 +15,8 @@ from rclpy.node import Node
 
 from jetson_dnn_rt.config.nodes import COORDINATOR, PerceptionNodeConfig
 from jetson_dnn_rt.config.perception import default_camera, refuse_shared_topics
-from jetson_dnn_rt.config.task import AUTO, OUTPUTS, wants_trial
+from jetson_dnn_rt.config.result_topics import list_results
+from jetson_dnn_rt.config.task import AUTO, wants_trial
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.nodes.cameras.camera import CameraNode
 from jetson_dnn_rt.nodes.coordinator.coordinator_node import CoordinatorNode
@@ -33,7 +34,7 @@ from jetson_dnn_rt.nodes.reports.diagnostics import (
     make_status,
 )
 from jetson_dnn_rt.nodes.tasks.session_bridge import SessionBridge
-from jetson_dnn_rt.nodes.tasks.task_node import DetectorNode, SegmenterNode, TaskNode
+from jetson_dnn_rt.nodes.tasks.task_node import TASK_NODES, DetectorNode, TaskNode
 from jetson_dnn_rt.nodes.tasks.task_status import session_values
 from jetson_dnn_rt.runtime.sharing.forecast import TrialTask
 from jetson_dnn_rt.runtime.task import make_grey_frame
@@ -115,7 +116,7 @@ class PerceptionNode(ManagedNode):
             self, self.cameras, lambda: self.coordinator and self.coordinator.clocks
         )
         for task in values.tasks:
-            kind = SegmenterNode if posixpath.basename(task) == "segmenter" else DetectorNode
+            kind = TASK_NODES.get(posixpath.basename(task), DetectorNode)
             spaces = {posixpath.dirname(other) for other in self.tasks}
             self.tasks[task] = kind(
                 posixpath.basename(task),
@@ -240,7 +241,7 @@ class PerceptionNode(ManagedNode):
         """Refuse two tasks on one output topic, which would mix their results."""
         refuse_shared_topics(
             {
-                name: node.resolve_topic_name(OUTPUTS[node.parameters.kind])
+                name: [node.resolve_topic_name(topic) for topic in list_results(node.parameters)]
                 for name, node in self.tasks.items()
             }
         )

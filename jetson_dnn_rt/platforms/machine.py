@@ -19,7 +19,7 @@ from jetson_dnn_rt import __version__
 
 _PACKAGES = (
     *("numpy", "torch", "onnxruntime", "openvino", "tensorrt", "pyarrow"),
-    *("apache-tvm", "opencv-python-headless", "ros-rclpy"),
+    *("apache-tvm", "opencv-python-headless", "ros-rclpy", "trackforge"),
 )
 _CAPABILITY = (75, 76)  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
 

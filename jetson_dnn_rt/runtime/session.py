@@ -39,7 +39,7 @@ from jetson_dnn_rt.runtime.sharing import core_split
 from jetson_dnn_rt.runtime.sharing.batch_groups import BatchGroups
 from jetson_dnn_rt.runtime.sharing.core_split import CoreSplit
 from jetson_dnn_rt.runtime.sharing.forecast import TrialTask
-from jetson_dnn_rt.runtime.task import StageTimes, Task, apply_thresholds, make_grey_frame
+from jetson_dnn_rt.runtime.task import StageTimes, Task, make_grey_frame, make_settings
 from jetson_dnn_rt.scheduling.analysis import Verdict
 from jetson_dnn_rt.tasks import JobRecord, Outcome, Stage, Work
 from jetson_dnn_rt.traces.metadata import describe_run
@@ -319,6 +319,7 @@ class Session:
         period_ns = period_ns or task.config.period_ns()
         with self._lock:
             names = task.variant_names  # there may be one more in a moment
+            task.start_tracking(period_ns)
             self.executor.add_task(
                 task.config.for_engine(
                     task.stage_names,
@@ -399,8 +400,12 @@ class Session:
             if name not in self._active:
                 return
             self._active.remove(name)
+            task = self.tasks[name]
         # May wait for a stage: other tasks must be free to change meanwhile.
-        self.executor.remove_task(name)
+        try:
+            self.executor.remove_task(name)
+        finally:
+            task.stop_tracking()
 
     def snapshot(self, name: str) -> TaskSnapshot | None:
         """Counts and state of a task now; None while it is not active. Any thread may ask."""
@@ -420,10 +425,12 @@ class Session:
     def update(self, config: TaskConfig) -> None:
         """Bring changed dynamic values of a loaded task into effect from its next frame on.
 
-        ConfigurationError when `variant` cannot run; nothing has been changed then.
+        ConfigurationError when `variant` cannot run, or a class is not one of the model's; nothing
+        has been changed then.
         """
         with self._lock:
             task = self.tasks[config.name]
+            settings = make_settings(config, task.model)
             switched = config.variant != task.config.variant
             variant = task.resolve_variant(config.variant) if switched else ""
             if config.name in self._active:
@@ -437,8 +444,7 @@ class Session:
                     )
                 except ValueError as error:  # the variant is withdrawn
                     raise ConfigurationError(str(error)) from error
-            task.config = config
-            apply_thresholds(task.settings, config)
+            task.use(config, settings)
 
     def _restart(self, task: Task) -> Stages:
         """Replace a task's stages after one hung; called on a thread of the executor."""

@@ -20,9 +20,11 @@ from jetson_dnn_rt.coordinator.tables.tables import TaskTable
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.heads.base import DecoderSettings
+from jetson_dnn_rt.models.heads.class_filter import resolve_thresholds
 from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.models.sources.null import NullOrigin
 from jetson_dnn_rt.models.sources.registry import load_model
+from jetson_dnn_rt.models.tracking import Tracker
 from jetson_dnn_rt.runtime.executor import Stages
 from jetson_dnn_rt.tasks import Stage
 from jetson_dnn_rt.variants.library.library import Library
@@ -67,15 +69,50 @@ def open_model(config: TaskConfig, *, trust: bool = False) -> Model:
         weights=config.weights,
         preprocessing=config.preprocessing() or None,
         trust=trust,
+        outputs=config.outputs,
+        constants=config.constant_inputs,
     )
 
 
-def apply_thresholds(settings: DecoderSettings, config: TaskConfig) -> None:
-    """Decode the next frame with the task's thresholds."""
-    settings.confidence = config.confidence_threshold
-    settings.nms_iou = config.nms_iou_threshold
-    settings.max_detections = config.max_detections
-    settings.confidence_image = config.confidence_image
+def make_settings(config: TaskConfig, model: Model) -> DecoderSettings:
+    """Make the thresholds that a task's frames are decoded with.
+
+    ConfigurationError for a class that the model does not have, and for a choice of classes where
+    the results are not boxes.
+    """
+    if model.kind != "detection":
+        for name in ("classes", "class_thresholds"):
+            if values := getattr(config, name):
+                raise ConfigurationError(
+                    f"{name} has no meaning for {model.source}, a model for {model.kind}: it "
+                    f"chooses among boxes; fix: leave it empty, not {list(values)}"
+                )
+    lowest, thresholds = resolve_thresholds(
+        model.labels, config.confidence_threshold, config.classes, config.class_thresholds
+    )
+    return DecoderSettings(
+        confidence=lowest,
+        thresholds=thresholds,
+        nms_iou=config.nms_iou_threshold,
+        class_agnostic=config.nms_class_agnostic,
+        max_detections=config.max_detections,
+        confidence_image=config.confidence_image,
+    )
+
+
+def make_tracker(config: TaskConfig, model: Model) -> Tracker | None:
+    """Make the task's tracker; None where it has none.
+
+    ConfigurationError where there is nothing to track, and without the library.
+    """
+    if not config.tracker:
+        return None
+    if model.kind != "detection":
+        raise ConfigurationError(
+            f"tracker: {config.tracker} has no meaning for {model.source}, a model for "
+            f"{model.kind}: boxes are tracked; fix: leave it empty"
+        )
+    return Tracker(int(config.track_lost_ms * 1e6), config.track_start_threshold)
 
 
 def make_grey_frame(size: tuple[int, int]) -> Frame:
@@ -124,10 +161,11 @@ class Task:
         self.threads = threads
         self.clock = clock  # measures, and paces null models
         self._log = log
-        self.settings = DecoderSettings()
-        apply_thresholds(self.settings, config)
         self.library = library or open_library(config.engine_cache)
         self.model: Model = model or open_model(config)
+        self.settings = make_settings(config, self.model)
+        self._tracker = make_tracker(config, self.model)
+        self._tracks = False  # whether frames are tracked now
         # Held while variants are made, so that two threads never do that at once.
         self._lock = threading.Lock()
         self._closed = False
@@ -263,6 +301,32 @@ class Task:
 
     # -- changes, on any thread but a worker ---------------------------------------------------
 
+    def use(self, config: TaskConfig, settings: DecoderSettings) -> None:
+        """Bring dynamic values into effect from the next frame on; `make_settings` made these."""
+        self.config, self.settings = config, settings
+        self._share()
+
+    def start_tracking(self, period_ns: int) -> None:
+        """Track what comes every `period_ns` from now on, if the task has a tracker.
+
+        Before, frames are those of the warm-up and of measurements.
+        """
+        if self._tracker is not None:
+            self._tracker.start(period_ns)
+            self._tracks = True
+            self._share()
+
+    def stop_tracking(self) -> None:
+        """Track no more."""
+        self._tracks = False
+        self._share()
+
+    def _share(self) -> None:
+        """Let the variants decode with the present settings and tracker."""
+        # `rebuild` sets `variants` first and reads the rest then, this is called in the other
+        # order: whichever comes last has both.
+        self.variants.decode_with(self.settings, self._tracker if self._tracks else None)
+
     def add(self, name: str) -> None:
         """Load a variant that has been built meanwhile and warm it up, while others run.
 
@@ -314,6 +378,7 @@ class Task:
             if not self.batch_group:
                 give_back(self.variants.close)
             self.variants = self._reopen()
+            self._share()
             # The stage that hangs may still use the runners and the buffer of the batches.
             self.batch_group, self.batch_bytes = "", 0
             ready = self.variants.pipelines

@@ -26,6 +26,7 @@ from jetson_dnn_rt.errors import FrameError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.input.encodings import ENCODINGS
 from jetson_dnn_rt.models.input.input_pass import Preprocessor
+from jetson_dnn_rt.models.input.plans import KEPT
 from jetson_dnn_rt.models.input.preprocessing import Preprocessing
 
 EXACT = ("bgr8", "rgb8", "bgra8", "rgba8", "mono8")
@@ -121,6 +122,57 @@ def make_device(kernel, *, fetched):
         DevicePreprocessor(Preprocessing(32, 32), device, cuda, kernel, fetched=fetched),  # type: ignore[arg-type]
         cuda,
     )
+
+
+@given(
+    size=st.tuples(st.integers(1, 40), st.integers(1, 40)),
+    halves=st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=10),
+    turns=st.lists(st.tuples(st.integers(0, 9), st.sampled_from(EXACT)), max_size=25),
+    resize=st.sampled_from(("letterbox_topleft", "letterbox_center", "stretch")),
+    fetched=st.booleans(),
+    moves=st.sets(st.integers(0, 24)),
+)
+@settings(max_examples=40, deadline=None)
+def test_sizes_in_any_order_come_out_as_in_a_new_input(
+    function, size, halves, turns, resize, fetched, moves
+):
+    expected, cuda = Preprocessing(*size, resize=resize), FakeCuda()
+    device = cuda.allocate((1, 3, *size), np.float32)
+    kernel: Any = HostKernel(function)
+    there = DevicePreprocessor(expected, device, cuda, kernel, fetched=fetched)  # type: ignore[arg-type]
+    for number, (place, encoding) in enumerate(turns):
+        if number in moves:
+            device = cuda.allocate((1, 3, *size), np.float32)
+            there.move(device)
+        height, width = halves[place % len(halves)]
+        frame = make_frame(encoding, 2 * height, 2 * width, 0, number)
+        here = np.zeros((1, 3, *size), np.float32)
+        assert there.write(frame) == Preprocessor(expected, here).write(frame)
+        np.testing.assert_array_equal(device.memory, here)
+        copied = frame.image.nbytes if fetched else 0
+        assert there.written_bytes == here.nbytes + copied
+    distinct = {(halves[place % len(halves)], encoding) for place, encoding in turns}
+    assert there.planned >= len(distinct)
+    assert there.planned == len(distinct) or len(distinct) > KEPT
+
+
+def test_sizes_in_turn_take_no_table_anew_and_one_copy_of_a_frame(kernel):
+    device, cuda = make_device(kernel, fetched=True)
+    allocated: list[tuple[int, ...]] = []
+    allocate = cuda.allocate
+    cuda.allocate = lambda shape, dtype: (  # type: ignore[method-assign]
+        allocated.append(tuple(shape)) if dtype is np.uint8 else None,
+        allocate(shape, dtype),
+    )[1]
+    frames = [make_frame("bgr8", *size, 0, 5) for size in ((48, 64), (64, 48), (20, 20))]
+    for frame in frames:
+        device.write(frame)
+    cuda.calls.clear()
+    for frame in frames * 2:
+        device.write(frame)
+    assert cuda.calls == ["copy", "kernel"] * 6
+    assert device.planned == 3
+    assert allocated == [(48 * 64 * 3,)]  # for the largest
 
 
 def test_what_is_written_is_counted(kernel):

@@ -32,7 +32,9 @@ class Network(torch.nn.Module):
             small = torch.nn.functional.avg_pool2d(image, stride)
             maps.append(self.head(small).reshape(1, 85, -1).permute(0, 2, 1))
         boxes = torch.sigmoid(torch.cat(maps, dim=1))
-        return boxes, maps
+        pixels = torch.ones(85)
+        pixels[:4] = 64.0
+        return boxes * pixels, maps
 
 
 assert os.environ["YOLOv5_AUTOINSTALL"] == "false"

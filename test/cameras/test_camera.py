@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from jetson_dnn_rt.cameras.camera import FIRST_BACKOFF_NS, Camera, CameraState
+from jetson_dnn_rt.cameras.frame_sizes import NAMED
 from jetson_dnn_rt.cameras.source import FrameSource
 from jetson_dnn_rt.clock import VirtualClock
 from jetson_dnn_rt.errors import SourceError
@@ -24,6 +25,7 @@ class Script(FrameSource):
     height, width, live = 4, 6, False
 
     count, rate_hz, take_ns, break_at, delay_stamp_ns = 1000, 100.0, 0, -1, None
+    shapes: tuple[tuple[int, int, int], ...] = ()  # of the frames, in turn; empty = one size
     error: BaseException = SourceError("unplugged")
 
     def __init__(self, clock, **changes):
@@ -38,12 +40,15 @@ class Script(FrameSource):
             self.break_at = -1
             raise self.error
         if self.done == self.count:
-            return False
+            return None
         if self.delay_stamp_ns is not None:
             self.capture_ns = self.clock.now_ns() - self.delay_stamp_ns
-        out[:] = self.done % 256
+        image = out
+        if self.shapes and self.shapes[self.done % len(self.shapes)] != out.shape:
+            image = np.empty(self.shapes[self.done % len(self.shapes)], np.uint8)
+        image[:] = self.done % 256
         self.done += 1
-        return True
+        return image
 
     def close(self):
         self.closed = True
@@ -187,6 +192,64 @@ def test_a_device_may_return_with_another_size(clock, start):
     clock.run_until(1000 * MS)
     assert camera.size == (8, 6)
     assert record.values
+
+
+SHAPES = ((4, 6, 3), (40, 60, 3), (1, 1, 3))
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_frames_come_in_any_size(clock, start, caplog, live):
+    caplog.set_level("INFO")
+    given = {"live": live, "take_ns": 10 * MS if live else 0, "shapes": SHAPES}
+    shapes: list[tuple[int, ...]] = []
+    values: list[set[int]] = []
+
+    def take(frame, capture_ns):
+        shapes.append(frame.image.shape)
+        values.append(set(frame.image.ravel().tolist()))
+
+    camera, _ = start(Script(clock, count=30, break_at=30, **given), deliver=take)
+    clock.run_until(1000 * MS)
+    assert shapes == [SHAPES[number % 3] for number in range(30)]
+    assert values == [{number} for number in range(30)]
+    assert camera.size == (4, 6)  # as announced
+    assert camera.sizes.describe() == {"sizes": "6x4, 60x40, 1x1", "size_changes": 29}
+    lines = [record.message for record in caplog.records if "another size" in record.message]
+    assert lines == [
+        "camera: frame 1 has another size, 60x40",
+        "camera: frame 2 has another size, 1x1",
+    ]
+    assert {r.levelname for r in caplog.records if "size" in r.message} == {
+        "WARNING" if live else "INFO"
+    }
+    assert camera._pool.allocated <= 4
+
+
+def test_many_sizes_do_not_fill_the_log(clock, start, caplog):
+    caplog.set_level("INFO")
+    shapes = tuple((4 + number, 6, 3) for number in range(50))
+    camera, record = start(Script(clock, count=200, shapes=shapes))
+    clock.run_until(3000 * MS)
+    assert record.values == list(range(200))
+    assert camera.sizes.changes == 199
+    assert str(camera.sizes.describe()["sizes"]).endswith("6x11 and more")
+    lines = [record.message for record in caplog.records if "size" in record.message]
+    assert len(lines) == NAMED
+    assert lines[-1] == "camera: frames of more than 8 sizes, further ones are counted"
+
+
+def test_frames_of_any_size_lie_in_the_memory_that_a_device_reads(clock, start):
+    camera, record = start(Script(clock, shapes=SHAPES))
+    made: list[Image] = []
+
+    def allocate(shape):
+        made.append(np.zeros(shape, np.uint8))
+        return made[-1], 0x1000 + len(made)
+
+    camera.use_memory(allocate, 3)
+    clock.run_until(1000 * MS)
+    assert all(record.addresses[1:])
+    assert [image.shape for image in made] == [(4, 6, 3)] * 3 + [(40, 60, 3)]
 
 
 def test_buffers_are_used_again_and_never_while_held(clock, start):

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from hostile_images import TOO_LARGE, make_jpeg, resize_jpeg
 
+from jetson_dnn_rt.cameras.live.devices import LiveSource
 from jetson_dnn_rt.cameras.source import SourceOptions, open_source
 from jetson_dnn_rt.config.camera_sources import CAMERA_SOURCES
 from jetson_dnn_rt.demo.scenes import SceneGenerator
@@ -25,8 +26,9 @@ LOOP = SourceOptions(loop=True)
 
 def read(source):
     out = np.zeros((source.height, source.width, 3), np.uint8)
-    assert source.read(out)
-    return out
+    image = source.read(out)
+    assert image is not None
+    return image
 
 
 def write_images(folder, count=3, size=(48, 64)):
@@ -72,6 +74,47 @@ def test_gstreamer_without_support_names_the_fix():
         open_source("gstreamer:videotestsrc ! appsink")
 
 
+class FakeCapture:
+    """Stands for `cv2.VideoCapture` of a device whose size is changed by somebody else."""
+
+    def __init__(self, *sizes):
+        self.sizes = list(sizes)
+        self.released = False
+
+    def isOpened(self):  # noqa: N802 - a name of OpenCV
+        return True
+
+    def grab(self):
+        return bool(self.sizes)
+
+    def retrieve(self, out=None):
+        size = self.sizes.pop(0)
+        if out is None or out.shape != (*size, 3):
+            out = np.empty((*size, 3), np.uint8)
+        out[:] = len(self.sizes)
+        return True, out
+
+    def get(self, what):
+        return 0.0
+
+    def release(self):
+        self.released = True
+
+
+def test_a_device_may_change_its_size():
+    sizes = [(48, 64), (48, 64), (24, 32), (24, 32), (48, 64)]
+    source = LiveSource(FakeCapture(sizes[0], *sizes), "camera", "none")
+    for index, size in enumerate(sizes):
+        out = np.empty((source.height, source.width, 3), np.uint8)
+        image = source.read(out)
+        np.testing.assert_array_equal(image, np.full((*size, 3), 4 - index, np.uint8))
+        # It is asked for once in a buffer that does not fit, then in one that does.
+        assert (image is out) == (index in (0, 1, 3))
+        assert (source.height, source.width) == size
+    with pytest.raises(SourceError, match="camera stopped delivering frames"):
+        source.read(image)
+
+
 def test_bad_files_are_refused(tmp_path):
     """EDGES 1: a folder of the user's own is bounded too, and says by what."""
     (tmp_path / "v.mp4").write_bytes(b"\x00" * 4096)
@@ -106,11 +149,11 @@ def test_video_has_its_frames_size_and_rate_and_starts_anew(shared_data):
     np.testing.assert_array_equal(first, cv2.VideoCapture(str(file)).read()[1])
     out = np.zeros_like(first)
     for _ in range(220):
-        assert source.read(out)
+        assert source.read(out) is out
     np.testing.assert_array_equal(read(source), first)
     source.close()
     once = open_source(f"video:{file}")
-    assert sum(1 for _ in iter(lambda: once.read(out), False)) == 221
+    assert sum(1 for _ in iter(lambda: once.read(out) is None, True)) == 221
     once.close()
 
 
@@ -123,16 +166,12 @@ def test_images_come_in_the_order_of_their_names(tmp_path, options, values):
     write_images(tmp_path)
     source = open_source(f"images:{tmp_path}", options)
     assert [int(read(source)[0, 0, 0]) for _ in values] == values
-    assert source.read(np.zeros((48, 64, 3), np.uint8)) == options.loop
+    assert (source.read(np.zeros((48, 64, 3), np.uint8)) is not None) == options.loop
 
 
-def test_images_and_buffers_of_another_size_are_refused(tmp_path):
+def test_buffers_of_another_size_are_refused(tmp_path):
     write_images(tmp_path, 1)
-    cv2.imwrite(str(tmp_path / "9.png"), np.zeros((10, 10, 3), np.uint8))
     source = open_source(f"images:{tmp_path}")
     message = r"out must be a C-contiguous array of shape \(48, 64, 3\)"
     with pytest.raises(ValueError, match=message):
         source.read(np.zeros((48, 65, 3), np.uint8))
-    read(source)
-    with pytest.raises(SourceError, match="a camera has one size"):
-        read(source)

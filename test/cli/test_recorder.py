@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -66,6 +67,39 @@ def test_line_of_boxes():
         "task": "detector",
         "outcome": "met",
         "boxes": [{"class_id": "2", "label": "car", "score": 0.5, "xyxy": [0.0, 1.0, 2.25, 3.0]}],
+    }
+
+
+def test_line_of_what_a_network_gives_beside_boxes():
+    found = make_boxes(2)
+    found.rotated = np.array([[1, 2, 3.125, 4, 0.5], [0, 0, 2, 1, -0.123456]], np.float32)
+    found.keypoints = np.array([[[1, 2, 0.5]], [[3.333, 4, 1]]], np.float32)
+    found.instance_mask = np.array([[0, 1, 1, 2]], np.uint16)
+    found.track_ids = np.array([7, -1])
+    first, second = line("detector", found)["boxes"]
+    beside = {"rotated", "keypoints", "mask_area", "track_id"}
+    assert {key: first[key] for key in beside} == {
+        "rotated": [1.0, 2.0, 3.12, 4.0, 0.5],
+        "keypoints": [[1.0, 2.0, 0.5]],
+        "mask_area": 2,
+        "track_id": 7,
+    }
+    assert (second["rotated"][4], second["keypoints"][0][0]) == (-0.12346, 3.33)
+    assert (second["mask_area"], second["track_id"]) == (1, None)
+
+
+def test_line_of_several_masks_has_their_names():
+    """Two classes that nobody has named: background, and the mask's own name."""
+    mask = make_mask().mask
+    other = Segmentation(mask * 0, name="ll", classes=2)
+    result = Segmentation(mask, name="da", classes=2, others=(other,))
+    info = replace(TASKS["segmenter"], labels=("class_0", "class_1"))
+    text = format_result(
+        make_record("segmenter", 7, Outcome.MET), Work(make_frame(7), result), info
+    )
+    assert json.loads(text)["class_shares"] == {
+        "da": {"background": 0.75, "da": 0.25},
+        "ll": {"background": 1.0},
     }
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -14,8 +15,11 @@ import sys
 import time
 
 import cv2
+import numpy as np
 import pytest
+from photos import write_photos
 
+from jetson_dnn_rt.cameras.frame_sizes import NAMED
 from jetson_dnn_rt.cli.main import main
 from jetson_dnn_rt.traces.reader import open_trace
 from jetson_dnn_rt.traces.writer import StreamPart
@@ -132,6 +136,39 @@ def test_table_and_output_folder(tmp_path, capfd):
     assert summary["cameras"]["camera"]["source"] == "synthetic:128x96"
     assert summary["schedulability"]["text"]
     assert summary["machine"]["versions"]["jetson_dnn_rt"]
+
+
+def test_a_hundred_photos_of_different_sizes_are_all_answered(tmp_path, capfd, caplog):
+    """Ended after the first one: "a camera has one size"."""
+    caplog.set_level(logging.INFO)
+    folder, out = tmp_path / "photos", tmp_path / "out"
+    write_photos(folder, 100)
+    # Not pictures, whatever their names say; and two that no network takes.
+    (folder / "050a.jpg").write_bytes(b"no picture")
+    (folder / "000.a.png").write_bytes(b"")
+    for name in ("060a.png", "070a.png"):
+        cv2.imwrite(str(folder / name), np.zeros((2, 40_000, 3), np.uint8))
+    arguments = ["--source", f"images:{folder}", *WIDE, "--output", str(out)]
+    assert run(*arguments, "--results", str(tmp_path / "r.jsonl"), "--json") == 0
+    captured = capfd.readouterr()
+    report = json.loads(captured.out.splitlines()[-1])
+    assert report["frames"] == 102
+    for task in report["tasks"].values():
+        assert sum(task["outcomes"].values()) == task["released"] == 102
+        assert task["outcomes"]["met"] + task["outcomes"]["late"] > 0
+    lines = [json.loads(line) for line in (tmp_path / "r.jsonl").read_text().splitlines()]
+    for name in report["tasks"]:
+        outcomes = {one["frame"]: one["outcome"] for one in lines if one["task"] == name}
+        assert sorted(outcomes) == list(range(102))
+        # On a busy machine a newer frame may come first.
+        assert {outcomes[61], outcomes[72]} <= {"failed", "superseded", "skipped"}
+        assert {n for n, outcome in outcomes.items() if outcome == "failed"} <= {61, 72}
+    assert "camera: the size changed 101 times, 2 pictures could not be decoded" in captured.err
+    assert caplog.text.count("another size") == NAMED - 1
+    camera = json.loads((out / "summary.json").read_text())["cameras"]["camera"]
+    assert (camera["width"], camera["height"]) == (1, 1)  # the first, before it was turned
+    assert (camera["frames"], camera["size_changes"], camera["unreadable"]) == (102, 101, 2)
+    assert (out / "annotated.png").is_file()
 
 
 def test_segmenter_none(capfd):

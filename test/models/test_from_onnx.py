@@ -15,6 +15,7 @@ from onnx_parts import OnnxPart, make_classifier, make_part, node
 
 from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.models.graph.batched_part import BatchedPart, set_batch
+from jetson_dnn_rt.models.model import SourceOptions
 from jetson_dnn_rt.models.sources.from_onnx import bypass_copies, convert_to_torch
 from jetson_dnn_rt.models.sources.onnx import OnnxOrigin
 from jetson_dnn_rt.models.sources.torch import export_onnx, run_onnx
@@ -55,7 +56,7 @@ def test_shared_weights_run_on_torch_as_on_onnx_runtime(tmp_path):
     image = make_images(1, SHAPE[1:])
     (expected,) = run(path.read_bytes(), image)
     with torch.inference_mode():
-        found = OnnxOrigin(path, None).torch_module()(torch.from_numpy(image))
+        found = OnnxOrigin(path, SourceOptions()).torch_module()(torch.from_numpy(image))
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-5)
 
 

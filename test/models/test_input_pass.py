@@ -19,6 +19,7 @@ from jetson_dnn_rt.errors import FrameError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.input.encodings import ENCODINGS
 from jetson_dnn_rt.models.input.input_pass import Preprocessor, make_reader
+from jetson_dnn_rt.models.input.plans import KEPT
 from jetson_dnn_rt.models.input.preprocessing import Geometry, Preprocessing
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -78,6 +79,96 @@ def test_bit_equal_to_the_plain_way(encoding, mode, color, numbers):
         frame = make_frame(encoding, *size)
         preprocessor.write(frame)
         np.testing.assert_array_equal(destination, preprocess_plainly(preprocessing, frame))
+
+
+SIZES = st.tuples(st.integers(1, 40), st.integers(1, 40))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@settings(deadline=None, max_examples=40)
+@given(
+    size=SIZES,
+    # Even sides, which every encoding can have; few sizes, so that they come again.
+    halves=st.lists(SIZES, min_size=1, max_size=12),
+    turns=st.lists(st.tuples(st.integers(0, 11), st.sampled_from(sorted(ENCODINGS))), max_size=30),
+    repads=st.sets(st.integers(0, 29)),
+)
+def test_sizes_in_any_order_come_out_as_in_a_new_input(mode, size, halves, turns, repads):
+    preprocessing = Preprocessing(*size, mode, mean=MEAN, std=STD)
+    destination = make_input(preprocessing)
+    preprocessor = Preprocessor(preprocessing, destination)
+    for number, (place, encoding) in enumerate(turns):
+        if number in repads:
+            destination[:] = np.nan  # by a device
+            preprocessor.repad()
+        height, width = halves[place % len(halves)]
+        frame = make_frame(encoding, 2 * height, 2 * width, seed=number)
+        alone = make_input(preprocessing)
+        fresh = Preprocessor(preprocessing, alone)
+        assert preprocessor.write(frame) == fresh.write(frame)
+        np.testing.assert_array_equal(destination, alone)
+        assert preprocessor.written_bytes == fresh.written_bytes
+        assert preprocessor.scratch_bytes == fresh.scratch_bytes
+
+
+def test_a_size_is_planned_once_while_few_alternate():
+    preprocessing = Preprocessing(48, 64)
+    preprocessor = Preprocessor(preprocessing, make_input(preprocessing))
+    frames = [make_frame("bgr8", 20 + number, 30) for number in range(KEPT + 1)]
+    for _ in range(3):
+        for frame in frames[:KEPT]:
+            preprocessor.write(frame)
+    assert preprocessor.planned == KEPT
+    preprocessor.write(frames[KEPT])  # in place of the first, which was longest ago
+    for frame in frames[1:]:
+        preprocessor.write(frame)
+    assert preprocessor.planned == KEPT + 1
+    preprocessor.write(frames[0])
+    assert preprocessor.planned == KEPT + 2
+    # The same size with other strides, or in another encoding, is read in another way.
+    for other in (
+        Frame(frames[0].image[:, ::-1][:, ::-1], "bgr8", 0, 0),
+        Frame(frames[0].image, "rgb8", 0, 0),
+        Frame(np.zeros((20, 40, 3), np.uint8)[:, :30], "bgr8", 0, 0),
+    ):
+        preprocessor.write(other)
+    assert preprocessor.planned == KEPT + 4
+
+
+def test_a_bad_frame_between_sizes_leaves_the_plans_as_they_were():
+    preprocessing = Preprocessing(48, 64)
+    destination = make_input(preprocessing)
+    preprocessor = Preprocessor(preprocessing, destination)
+    frame = make_frame("bgr8", 20, 30)
+    preprocessor.write(frame)
+    before = destination.copy()
+    for bad in (np.zeros((5, 5, 2), np.uint8), np.zeros((1, 40_000, 3), np.uint8)):
+        for _ in range(2):
+            with pytest.raises(FrameError):
+                preprocessor.write(Frame(bad, "bgr8", 0, 0))
+    np.testing.assert_array_equal(destination, before)
+    preprocessor.write(frame)
+    np.testing.assert_array_equal(destination, before)
+    assert preprocessor.planned == 1
+
+
+@pytest.mark.parametrize("encoding", ["bgr8", "nv12", "bayer_rggb8"])
+def test_sizes_in_turn_allocate_nothing(encoding):
+    preprocessing = Preprocessing(416, 416, "letterbox_center")
+    preprocessor = Preprocessor(preprocessing, make_input(preprocessing))
+    frames = [make_frame(encoding, *size) for size in ((540, 960), (960, 540), (480, 640))]
+    for frame in frames * 2:
+        preprocessor.write(frame)
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        tracemalloc.reset_peak()
+        for frame in frames * 3:
+            preprocessor.write(frame)
+        # numpy converts in buffers; one resized plane has 97 KB.
+        assert tracemalloc.get_traced_memory()[1] - before < 80_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_normalisation_is_the_textbooks():

@@ -49,7 +49,7 @@ class Branches(torch.nn.Module):
         for layer in self.inner:
             x = self.act(layer(x))
         x = torch.cat((x, skip), 1)[:, :8]
-        return early, self.head(x).flatten(2).transpose(1, 2)
+        return early, self.head(x).sigmoid().flatten(2).transpose(1, 2)
 
 
 class Branching(torch.nn.Module):

@@ -40,6 +40,7 @@ def make_fake_messages(**stamp):
                 **own, "type": int, "points": list, "outline_color": object,
                 "outline_colors": list, "fill_color": object, "thickness": float,
             },
+            POINTS=1,
             LINE_LOOP=2,
         ),
         TextAnnotation=make_fake(
@@ -90,10 +91,32 @@ def test_each_box_is_an_outline_and_a_text_with_the_stamp_of_the_frame(stamp):
     box, text = message.points[0], message.texts[0]
     assert [(p.x, p.y) for p in box.points] == [(1, 2), (30, 2), (30, 40), (1, 40)]
     assert (box.type, box.outline_color, text.background_color) == (2, *(box.outline_color,) * 2)
-    assert [one.text for one in message.texts] == ["car 0.90", "7 0.25"]
+    assert [one.text for one in message.texts] == ["car 0.90", "class_7 0.25"]
     assert (text.position.x, text.position.y) == (1, 2)
     for item in (box, text, *([message] if stamp else [])):
         assert (item.timestamp.sec, item.timestamp.nanosec) == (5, 7)
+
+
+def test_turned_boxes_keypoints_and_tracks():
+    found = Detections(
+        BOXES.boxes,
+        BOXES.scores,
+        BOXES.class_ids,
+        rotated=np.array([[16, 20, 8, 2, 0], [6, 7, 2, 2, 0]], np.float32),
+        keypoints=np.array([[[3, 4, 0.9], [5, 6, 0.1]], [[0, 0, 0], [0, 0, 0]]], np.float32),
+        track_ids=np.array([12, -1]),
+    )
+    node = FakeNode()
+    Annotations(make_fake_messages(), node, ["car"], 10).publish(found, FRAME)
+    (message,) = node.publisher.messages
+    assert [one.type for one in message.points] == [2, 1, 2]
+    outline, points, _ = message.points
+    assert [(p.x, p.y) for p in outline.points] == [(12, 19), (20, 19), (20, 21), (12, 21)]
+    assert [(p.x, p.y) for p in points.points] == [(3, 4)]
+    assert points.fill_color is points.outline_color is outline.outline_color
+    assert (points.timestamp.sec, points.timestamp.nanosec) == (5, 7)
+    assert [one.text for one in message.texts] == ["car 0.90 #12", "class_7 0.25"]
+    assert (message.texts[0].position.x, message.texts[0].position.y) == (12, 19)
 
 
 def test_an_empty_result_clears_the_picture_and_nobody_gets_nothing():

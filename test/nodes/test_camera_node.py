@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import time
 
+import cv2
+import numpy as np
 import pytest
 
 pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 2")
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from ros_graph import TIMEOUT_S
-from sensor_msgs.msg import CameraInfo, Image
+from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 from task_bench import wait_for_value
 from thread_kills import kill_thread
 
@@ -92,6 +94,44 @@ def test_a_calibration_that_cannot_be_used_is_said(tmp_path, text, reason):
         make_camera_info(str(file), 64, 64)
 
 
+def test_frames_of_any_size_are_published_with_what_is_known_of_them(ros, tmp_path):
+    """The calibration goes with the size that it is for; the others say that they have none."""
+    for index, (height, width) in enumerate([(64, 64), (30, 50), (1, 1), (48, 64)]):
+        picture = np.full((height, width, 3), 10 * (index + 1), np.uint8)
+        cv2.imwrite(str(tmp_path / f"{index}.png"), picture)
+    (tmp_path / "9.png").write_bytes(b"no picture")
+    file = tmp_path / "front.yaml"
+    file.write_text(CALIBRATION)
+    node = make(ros, source=f"images:{tmp_path}", camera_info_url=str(file), loop=True)
+    images, infos = ros.listen(Image, "image_raw"), ros.listen(CameraInfo, "camera_info")
+    jpegs = ros.listen(CompressedImage, "image_raw/compressed")
+    inbox = ros.listen(DiagnosticArray, "/diagnostics")
+    assert node.autostart(), node.fault
+    assert node.size == (64, 64)
+    for count in (8, 40):
+        for image in images.wait_count(count)[-8:]:
+            size = image.height, image.width
+            level = 10 * (1 + [(64, 64), (30, 50), (1, 1), (48, 64)].index(size))
+            assert image.step == 3 * image.width
+            assert bytes(image.data) == bytes([level]) * (image.step * image.height)
+            header = image.header
+            info = infos.wait(lambda found, h=header: [m for m in found if m.header == h])[0]
+            assert (info.height, info.width) == size
+            assert list(info.k[:2]) == ([50.0, 0.0] if size == (64, 64) else [0.0, 0.0])
+    for jpeg in jpegs.wait_count(8)[-4:]:
+        assert cv2.imdecode(np.frombuffer(jpeg.data, np.uint8), cv2.IMREAD_COLOR) is not None
+
+    def find(messages):
+        statuses = [s for m in messages for s in m.status if s.name == "/camera: camera_status"]
+        values = {one.key: one.value for s in statuses[-1:] for one in s.values}
+        return values if int(values.get("unreadable", 0)) > 1 else None
+
+    values = inbox.wait(find, "files that are no pictures in the status")
+    assert values["sizes"] == "64x64, 50x30, 1x1, 64x48"
+    assert int(values["size_changes"]) > 4
+    assert not FAULTS.snapshot()
+
+
 class Device(FrameSource):
     """A device that can be unplugged."""
 
@@ -109,7 +149,7 @@ class Device(FrameSource):
             raise SourceError("camera /dev/video0 stopped delivering frames")
         out[:] = 1
         self.capture_ns = time.monotonic_ns()
-        return True
+        return out
 
 
 @pytest.fixture

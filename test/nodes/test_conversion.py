@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import array
+from dataclasses import replace
 
 import cv2
 import hostile_images as hostile
@@ -244,6 +245,31 @@ def test_detections_are_written_in_source_pixels_best_first():
     # Written anew, not appended.
     assert len(writer.write(Detections.empty(), frame).detections) == 0
     assert len(writer.write(found, frame).detections) == 2
+
+
+def test_turned_boxes_and_tracks_leave_nothing_behind_in_the_message():
+    frame = frame_of(make_message())
+    writer = DetectionsWriter()
+    boxes = np.array([[10, 20, 30, 60], [0, 0, 4, 2]], np.float32)
+    plain = Detections(boxes, np.array([0.75, 0.5], np.float32), np.array([2, 0]))
+    rotated = np.array([[20, 40, 44, 10, 1.25], [2, 1, 4, 2, -0.5]], np.float32)
+    full = replace(plain, rotated=rotated, track_ids=np.array([12, -1]))
+    first, second = writer.write(full, frame).detections
+    center = first.bbox.center
+    assert (center.position.x, center.position.y, center.theta) == (20.0, 40.0, 1.25)
+    assert (first.bbox.size_x, first.bbox.size_y, first.id) == (44.0, 10.0, "12")
+    assert (second.bbox.center.theta, second.id) == (-0.5, "")
+    first, _ = writer.write(plain, frame).detections
+    assert (first.bbox.size_x, first.bbox.center.theta, first.id) == (20.0, 0.0, "")
+
+
+def test_instance_masks_take_two_bytes_a_pixel():
+    writer = ImageWriter("mono16")
+    mask = np.arange(0, 2400, 100, dtype=np.uint16).reshape(4, 6)
+    message = writer.write(mask, frame_of(make_message()))
+    assert (message.height, message.width, message.step, message.encoding) == (4, 6, 12, "mono16")
+    assert bytes(message.data) == mask.astype("<u2").tobytes()
+    assert message.is_bigendian == 0
 
 
 def test_images_are_written_into_one_message():

@@ -9,7 +9,12 @@ import numpy as np
 import pytest
 
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.nodes.tasks.drawing import draw_results
+from jetson_dnn_rt.nodes.tasks.drawing import (
+    caption_objects,
+    class_color,
+    color_objects,
+    draw_results,
+)
 from jetson_dnn_rt.results import Classification, Detections, Segmentation
 
 GREY = np.full((96, 128, 3), 90, np.uint8)
@@ -17,19 +22,44 @@ LABELS = ("road", "sky")
 MASK = np.zeros((96, 128), np.uint8)
 MASK[:, 64:] = 1
 SCORES = np.array([0.9, 0.5], np.float32)
+# The second has a class without a name.
+BOXES = Detections(
+    np.array([[10, 30, 60, 80], [70, 40, 90, 60]], np.float32), SCORES, np.array([1, 7])
+)
+
+
+def beside(**parts):
+    return Detections(BOXES.boxes, BOXES.scores, BOXES.class_ids, **parts)
+
+
+def draw(result, labels=LABELS):
+    """The picture, and where it differs from the frame."""
+    picture = draw_results(Frame(GREY, "bgr8", 0, 0), [(result, labels)])
+    return picture, np.any(picture != GREY, axis=2)
+
+
+INSTANCES = np.zeros((96, 128), np.uint16)
+INSTANCES[35:75, 15:55], INSTANCES[45:55, 75:85] = 1, 2
+# A point that is sure, one that is not, one outside the picture, one that is no number.
+POINTS = [[20, 40, 0.9], [30, 50, 0.3], [1e12, -4, 1], [np.nan, 40, 1]]
+KEYPOINTS = np.array([POINTS, [[80, 50, 1]] * 4], np.float32)
+# A square of 30 on its edge: its corners are at 35 +- 21, its sides at 35 +- 15 along the axes.
+TURNED = np.array([[35, 55, 30, 30, np.pi / 4], [80, 50, 20, 20, 0]], np.float32)
 
 
 @pytest.mark.parametrize(
     ("result", "touched", "untouched"),
     [
-        # The second has a class without a name.
-        (
-            Detections(np.float32([[10, 30, 60, 80], [70, 40, 90, 60]]), SCORES, np.array([1, 7])),
-            [(50, 10), (50, 90)],
-            [(50, 35), (90, 120)],
-        ),
-        (Segmentation(MASK), [(10, 10), (10, 100)], []),
+        (BOXES, [(50, 10), (50, 90)], [(50, 35), (90, 120)]),
+        (beside(instance_mask=INSTANCES), [(50, 35), (50, 80)], [(33, 13), (90, 120)]),
+        (beside(keypoints=KEYPOINTS), [(40, 20), (50, 80)], [(50, 30), (90, 120)]),
+        (beside(rotated=TURNED), [(55, 14), (55, 56), (76, 35)], [(75, 15), (40, 15), (55, 35)]),
+        # Of two classes the first is not painted.
+        (Segmentation(MASK), [(10, 100)], [(10, 10), (90, 60)]),
         (Classification(np.array([1, 0]), SCORES), [(20, 12)], [(90, 120)]),
+        # More classes than labels.
+        (Classification(np.array([7, 0]), SCORES), [(20, 12)], [(90, 120)]),
+        (Detections.empty(), [], [(50, 10), (50, 35)]),
     ],
 )
 def test_results_are_drawn_into_a_copy(result, touched, untouched):
@@ -40,3 +70,52 @@ def test_results_are_drawn_into_a_copy(result, touched, untouched):
     assert all(changed[place] for place in touched)
     assert not any(changed[place] for place in untouched)
     assert np.all(GREY == 90)
+
+
+@pytest.mark.parametrize(
+    ("labels", "painted"),
+    [
+        (("__background__", "cat", "dog"), {1, 2}),
+        (("cat", "Background", "dog"), {0, 2}),
+        (("cat", "dog", "cow"), {0, 1, 2}),
+        (("background", "cat"), {1}),
+        (("cat", "background"), {0}),
+        (("class_0", "class_1"), {1}),
+    ],
+)
+def test_background_is_not_painted_over_the_picture(labels, painted):
+    mask = np.repeat(np.arange(128, dtype=np.uint8)[None] // 43, 96, axis=0) % len(labels)
+    _, changed = draw(Segmentation(mask), labels)
+    row = changed[5]  # above the legend
+    assert {int(mask[5, x]) for x in range(128) if row[x]} == painted
+    assert {int(mask[5, x]) for x in range(128) if not row[x]} == {*mask[5].tolist()} - painted
+
+
+def test_several_masks_have_different_colours():
+    upper, lower = np.zeros_like(MASK), np.zeros_like(MASK)
+    upper[:30], lower[60:] = 1, 1
+    second = Segmentation(lower, name="ll", classes=2)
+    both = Segmentation(upper, name="da", classes=2, others=(second,))
+    picture, changed = draw(both, ("class_0", "class_1"))
+    assert [bool(changed[row, 100]) for row in (5, 45, 90)] == [True, False, True]
+    assert picture[5, 100].tolist() != picture[90, 100].tolist()
+    alone, _ = draw(Segmentation(upper), ("class_0", "class_1"))
+    np.testing.assert_array_equal(alone[:45], picture[:45])
+
+
+def test_captions_and_colours_follow_tracks():
+    tracked = beside(track_ids=np.array([12, -1]))
+    assert caption_objects(tracked, LABELS) == ["sky 0.90 #12", "class_7 0.50"]
+    assert color_objects(tracked) == [class_color(1), class_color(7)]
+    masked = beside(track_ids=np.array([12, -1]), instance_mask=INSTANCES)
+    assert color_objects(masked) == [class_color(12), class_color(1)]
+
+
+def test_outlines_of_turned_boxes_turn_from_x_to_y():
+    found = beside(rotated=np.array([[10, 20, 8, 2, 0], [0, 0, 4, 2, np.pi / 2]], np.float32))
+    assert found.outlines[0].tolist() == [[6, 19], [14, 19], [14, 21], [6, 21]]
+    # The width, which lay to the right, now points down.
+    expected = [[1, -2], [1, 2], [-1, 2], [-1, -2]]
+    np.testing.assert_allclose(found.outlines[1], expected, atol=1e-6)
+    assert BOXES.outlines[0].tolist() == [[10, 30], [60, 30], [60, 80], [10, 80]]
+    assert Detections.empty().outlines.shape == (0, 4, 2)

@@ -16,6 +16,7 @@ pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 
 from fake_cuda import FakeCuda, IntegratedCuda
 from fake_tensorrt import make_tensorrt
 from host_kernel import HostKernel, compile_for_host
+from photos import write_photos
 from task_bench import Seen
 
 from jetson_dnn_rt.nodes.perception import PerceptionNode
@@ -25,12 +26,14 @@ from jetson_dnn_rt.variants.running import frame_processor
 TENSORRT = "full@tensorrt-fp32"
 
 
+@pytest.mark.parametrize("source", ["synthetic:320x240", "images:{}"], ids=["one size", "photos"])
 @pytest.mark.parametrize(
     ("device", "fetched"), [(IntegratedCuda, False), (FakeCuda, True)], ids=["mapped", "pinned"]
 )
 def test_frames_of_the_camera_are_converted_on_the_device(
-    ros, tmp_path, monkeypatch, device, fetched
+    ros, tmp_path, monkeypatch, device, fetched, source
 ):
+    write_photos(tmp_path / "photos", 20)
     kernel = HostKernel(compile_for_host(tmp_path))
     monkeypatch.setattr(frame_processor, "load_kernel", lambda: kernel)
     monkeypatch.setitem(sys.modules, "tensorrt", make_tensorrt("10.3.0"))
@@ -53,7 +56,7 @@ def test_frames_of_the_camera_are_converted_on_the_device(
         PerceptionNode,
         overrides={
             "perception": {"tasks": [task], "cameras": [camera], "coordinator": False},
-            camera: {"source": "synthetic:320x240", "rate": 30.0},
+            camera: {"source": source.format(tmp_path / "photos"), "rate": 30.0},
             task: {
                 "model": "builtin:detector", "variants": [TENSORRT], "warmup_runs": 1,
                 "camera": camera, "deadline_ms": 5000.0, "engine_cache": "none",
@@ -72,6 +75,7 @@ def test_frames_of_the_camera_are_converted_on_the_device(
     node.trigger_deactivate()
     assert kernel.launches >= measured + len(ended)
     image = loaded.variants.pipelines[TENSORRT].processor.image
+    assert len({work.frame.image.shape for _, work in ended}) == (1 if "x" in source else 5)
     results = 0
     for record, work in ended:
         assert work.frame.device_address

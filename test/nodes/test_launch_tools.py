@@ -32,7 +32,8 @@ SHIPPED = "config/perception.param.yaml"
 TWO_CAMERAS = "examples/two_cameras.param.yaml"
 NOT_GIVEN = {
     **dict.fromkeys(("namespace", "cameras", "tasks", "input_image_topic"), ""),
-    **dict.fromkeys(("image_transport", "source", "model", "segmenter_model"), ""),
+    **dict.fromkeys(("image_transport", "source", "model"), ""),
+    **dict.fromkeys(("segmenter_model", "classifier_model"), ""),
     **dict.fromkeys(("engine_cache", "policy", "use_sim_time", "trace_dir"), ""),
     "params_file": str(ROOT / SHIPPED),
     "autostart": "true",
@@ -146,15 +147,34 @@ def test_the_namespace_is_that_of_the_file_unless_one_is_given(tmp_path):
     """
     graph = read(write(tmp_path, text))
     assert graph.file.namespace == "/robot/"
-    assert graph.outputs == {"lanes": "/robot/class_mask"}
+    assert graph.outputs == {"lanes": ["/robot/class_mask"]}
     assert set(graph.sections) == {
         "/robot/camera",
         "/robot/coordinator",
         "/**/robot/lanes",
         "/**/robot/perception",
     }
-    assert read(above="fleet", namespace="two").outputs["detector"] == "/fleet/two/detections"
+    assert read(above="fleet", namespace="two").outputs["detector"] == ["/fleet/two/detections"]
     assert read(above="fleet", namespace="/two").file.namespace == "/two/"
+
+
+def test_results_of_every_kind_have_their_topics(tmp_path):
+    text = """
+    perception: {ros__parameters: {tasks: [detector, front/classifier, lanes]}}
+    lanes: {ros__parameters: {kind: segmentation, outputs: [da, "ll.0"]}}
+    """
+    graph = read(write(tmp_path, text), classifier_model="onnx:c.onnx")
+    assert graph.outputs == {
+        "detector": ["/detections"],
+        "front/classifier": ["/front/classification"],
+        "lanes": ["/da/class_mask", "/ll_0/class_mask"],
+    }
+    assert graph.overrides["front/classifier"]["model"] == "onnx:c.onnx"
+    assert "model" not in graph.overrides["detector"]
+    graph = read(write(tmp_path, text), composed="false")
+    executables = {process.node: process.executable for process in graph.processes}
+    assert executables["front/classifier"] == "classifier"
+    assert executables["lanes"] == "detector"
 
 
 # -- tasks and cameras ----------------------------------------------------------------------------

@@ -44,8 +44,9 @@ def test_masks_have_the_size_of_the_source(ros):
     colours = ros.listen(Image, "color_mask")
     assert bench.node.autostart()
     ros.wait(lambda: bench.images.get_subscription_count() == 1)
-    ros.wait(lambda: bench.node._results._class_publisher.get_subscription_count())
-    ros.wait(lambda: bench.node._results._color_publisher.get_subscription_count())
+    (topics,) = bench.node._results.masks
+    ros.wait(topics._class_publisher.get_subscription_count)
+    ros.wait(topics._color_publisher.get_subscription_count)
     image = make_image(ros, (50, 70))
     bench.send(image, 1)
     mask, colour = classes.wait_count(1)[0], colours.wait_count(1)[0]
@@ -53,6 +54,44 @@ def test_masks_have_the_size_of_the_source(ros):
     assert (colour.height, colour.width, colour.encoding) == (50, 70, "rgb8")
     assert mask.header == colour.header == image.header
     assert not np.any(np.frombuffer(mask.data, np.uint8))
+
+
+def test_images_of_any_size_get_masks_and_pictures_of_their_size(ros):
+    bench = Bench(ros, SegmenterNode, model="null:1,segmentation", kind="segmentation")
+    classes, colours = ros.listen(Image, "class_mask"), ros.listen(Image, "color_mask")
+    drawn = ros.listen(Image, "debug_image", qos_profile_sensor_data)
+    diagnostics = ros.listen(DiagnosticArray, "/diagnostics")
+    assert bench.node.autostart()
+    ros.wait(lambda: bench.images.get_subscription_count() == 1)
+    (topics,) = bench.node._results.masks
+    ros.wait(topics._class_publisher.get_subscription_count)
+    ros.wait(topics._color_publisher.get_subscription_count)
+    ros.wait(lambda: bench.node._debug_image.wanted)
+    sizes = [(50, 70), (1, 1), (300, 2), (50, 70), (3, 900), (1, 1)]
+    for number, size in enumerate(sizes):
+        for inbox in (classes, colours, drawn):
+            inbox.clear()
+        bench.send(make_image(ros, size), number + 1)
+        for inbox, channels in ((classes, 1), (colours, 3), (drawn, 3)):
+            message = inbox.wait_count(1)[0]
+            assert (message.height, message.width) == size
+            assert (message.step, len(message.data)) == (
+                channels * size[1],
+                channels * size[0] * size[1],
+            )
+    assert bench.count(Outcome.FAILED) == 0
+    values = diagnostics.wait(
+        lambda found: [
+            {one.key: one.value for one in status.values}
+            for message in found
+            for status in message.status
+            if status.name == "/segmenter: camera_status"
+            and any(one.key == "size_changes" and one.value == "5" for one in status.values)
+        ],
+        "the count of changes",
+    )[0]
+    assert values["sizes"] == "70x50, 1x1, 2x300, 900x3"
+    assert not FAULTS.snapshot()
 
 
 def test_masks_as_png_and_the_confidence_of_each_pixel(ros):
@@ -64,13 +103,9 @@ def test_masks_as_png_and_the_confidence_of_each_pixel(ros):
     )
     certain = ros.listen(Image, "confidence")
     assert bench.node.autostart()
-    topics = bench.node._results
+    (topics,) = bench.node._results.masks
     ros.wait(lambda: bench.images.get_subscription_count() == 1)
-    for publisher in (
-        topics._compressed._class_publisher,
-        topics._compressed._color_publisher,
-        topics._confidence_publisher,
-    ):
+    for publisher in (*topics._compressed.publishers, topics._confidence_publisher):
         ros.wait(publisher.get_subscription_count)
     image = make_image(ros, (50, 70))
     bench.send(image, 1)

@@ -52,7 +52,7 @@ def render():
 
     source = SyntheticSource(96, 64, 10.0, 1)
     image = np.zeros((64, 96, 3), np.uint8)
-    assert source.read(image)
+    assert source.read(image) is image
     assert image.any()
     source.close()
 

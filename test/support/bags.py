@@ -34,6 +34,13 @@ def make_image(
     return kind(header, rows, WIDTH, encoding, 0, WIDTH * 3, pixels)
 
 
+def make_picture(image: np.ndarray) -> Any:
+    """A ``sensor_msgs/msg/Image`` of a picture, uint8 [H, W, 3]."""
+    height, width = image.shape[:2]
+    kind = STORE.types["sensor_msgs/msg/Image"]
+    return kind(make_header(0), height, width, "bgr8", 0, width * 3, image.reshape(-1))
+
+
 def make_compressed(data: Any, stamp_ns: int = 0) -> Any:
     """A ``sensor_msgs/msg/CompressedImage``."""
     kind = STORE.types["sensor_msgs/msg/CompressedImage"]

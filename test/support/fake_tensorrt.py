@@ -35,7 +35,8 @@ def make_tensorrt(version: str, *, driver: bool = True, dla_cores: int = 0) -> A
     """Make a module of a version: ``8.5.3.1``, ``8.6.1``, ``10.3.0``, ``11.1.0`` or near.
 
     It has the real one's names, and ``builds`` (what was built, how), ``refuse`` (what builds fail
-    with), ``refuse_run`` and ``unsupported`` (operators without importer).
+    with), ``refuse_run``, ``unsupported`` (operators without importer), ``computes`` (the type in
+    which all layers run, whatever was asked for) and ``tells`` (whether there is an inspector).
     """
     major = int(version.split(".")[0])
     trt: Any = ModuleType("tensorrt")
@@ -43,6 +44,8 @@ def make_tensorrt(version: str, *, driver: bool = True, dla_cores: int = 0) -> A
     trt.builds = []
     trt.refuse = trt.refuse_run = ""
     trt.unsupported = set()
+    trt.computes = ""
+    trt.tells = True
 
     # Numbers are not the real ones; code must not depend on them.
     flags = ["GPU_FALLBACK", "TF32"]
@@ -58,6 +61,10 @@ def make_tensorrt(version: str, *, driver: bool = True, dla_cores: int = 0) -> A
     trt.MemoryPoolType = enum.Enum("MemoryPoolType", ["WORKSPACE"])
     trt.DeviceType = enum.Enum("DeviceType", ["GPU", "DLA"])
     trt.TensorIOMode = enum.Enum("TensorIOMode", ["NONE", "INPUT", "OUTPUT"])
+    trt.ProfilingVerbosity = enum.Enum(
+        "ProfilingVerbosity", ["LAYER_NAMES_ONLY", "DETAILED", "NONE"]
+    )
+    trt.LayerInformationFormat = enum.Enum("LayerInformationFormat", ["ONELINE", "JSON"])
     trt.TensorLocation = enum.Enum("TensorLocation", ["DEVICE", "HOST"])
     data_types = {
         TensorProto.FLOAT: trt.DataType.FLOAT,
@@ -209,6 +216,7 @@ def make_tensorrt(version: str, *, driver: bool = True, dla_cores: int = 0) -> A
             self.default_device_type = trt.DeviceType.GPU
             self.DLA_core = -1
             self.cache: ITimingCache | None = None
+            self.profiling_verbosity = trt.ProfilingVerbosity.LAYER_NAMES_ONLY
 
         def set_flag(self, flag: Any) -> None:
             self.set.add(trt.BuilderFlag(flag))
@@ -261,7 +269,69 @@ def make_tensorrt(version: str, *, driver: bool = True, dla_cores: int = 0) -> A
                 return None
             if config.cache is not None and not config.cache.data.startswith(_CACHE):
                 config.cache.data = _CACHE + version.encode()
-            return IHostMemory(_MAGIC + json.dumps(version).encode() + b"\n" + network.data)
+            layers = list_layers(network, config)
+            if layers is None:
+                complain(
+                    self._logger,
+                    "Int8 precision has been set for a layer or layer output, but int8 is not "
+                    "configured in the builder",
+                )
+                return None
+            head = _MAGIC + json.dumps(version).encode()
+            return IHostMemory(b"\n".join((head, json.dumps(layers).encode(), network.data)))
+
+    def list_layers(network: INetworkDefinition, config: IBuilderConfig) -> list[Any] | None:
+        """Entries of "Layers" in the inspector's JSON; None for INT8 that was not allowed."""
+        verbosity = trt.ProfilingVerbosity
+        if config.profiling_verbosity is verbosity.NONE:
+            return []
+        model = onnx.shape_inference.infer_shapes(onnx.load_model_from_string(network.data))
+        kinds = {name: node.op_type for node in model.graph.node for name in node.output}
+        tensors = {tensor.name: tensor.data_type for tensor in model.graph.initializer}
+        types = tensors | {
+            value.name: value.type.tensor_type.elem_type
+            for value in (*model.graph.value_info, *model.graph.input, *model.graph.output)
+        }
+        pinned = {layer.name for layer in network.layers if layer.pinned is trt.DataType.FLOAT}
+        fp16 = major < 11 and trt.BuilderFlag.FP16 in config.set
+        found = []
+        for node in model.graph.node:
+            name = node.name or f"node_of_{node.output[0]}"
+            data = node.input[0] if node.input else ""
+            if kinds.get(data) == "DequantizeLinear":
+                if major < 11 and trt.BuilderFlag.INT8 not in config.set:
+                    return None
+                kind = "Int8"
+            elif types.get(data) == TensorProto.FLOAT16 or (fp16 and name not in pinned):
+                kind = "Half"
+            else:
+                kind = "Float"
+            if config.profiling_verbosity is verbosity.DETAILED:
+                found.append(describe_layer(node, name, trt.computes or kind))
+            else:
+                found.append(name)
+        return found
+
+    def describe_layer(node: Any, name: str, kind: str) -> dict[str, Any]:
+        """An entry in the words of 8.x, or of 10 and later, whose own compiler makes products."""
+        texts = {
+            "Float": "Row major linear FP32",
+            "Half": "Channel major FP16 format where channel % 8 == 0",
+            "Int8": "Thirty-two wide channel vectorized row major Int8 format",
+        }
+        text = kind if major >= 10 else texts[kind]
+        layer: dict[str, Any] = {"Name": name}
+        tensors = {"Location": "Device", "Dimensions": [], "Format/Datatype": text}
+        layer["Inputs"] = [{"Name": node.input[0], **tensors}] if node.input else []
+        layer["Outputs"] = [{"Name": node.output[0], **tensors}]
+        if node.op_type in ("Conv", "ConvTranspose"):
+            layer |= {"LayerType": "CaskConvolution", "ParameterType": "Convolution"}
+            layer["Weights"] = {"Type": kind, "Count": 0}
+        elif node.op_type in ("Gemm", "MatMul"):
+            layer["LayerType"] = "gemm" if major >= 10 else "CaskGemmMatrixMultiply"
+        else:
+            layer["LayerType"] = "kgen" if major >= 10 else "PointWiseV2"
+        return layer
 
     class Runtime:
         def __init__(self, logger: Any) -> None:
@@ -272,7 +342,7 @@ def make_tensorrt(version: str, *, driver: bool = True, dla_cores: int = 0) -> A
         num_DLA_cores = property(lambda self: dla_cores)  # noqa: N815
 
         def deserialize_cuda_engine(self, serialized_engine: bytes) -> ICudaEngine | None:
-            head, _, data = bytes(serialized_engine).partition(b"\n")
+            head, _, rest = bytes(serialized_engine).partition(b"\n")
             if head != _MAGIC + json.dumps(version).encode():
                 complain(
                     self._logger,
@@ -281,10 +351,20 @@ def make_tensorrt(version: str, *, driver: bool = True, dla_cores: int = 0) -> A
                     "Version tag does not match.)",
                 )
                 return None
-            return ICudaEngine(data, self._logger)
+            layers, _, data = rest.partition(b"\n")
+            return ICudaEngine(data, json.loads(layers), self._logger)
+
+    class EngineInspector:
+        def __init__(self, layers: list[Any]) -> None:
+            self._layers = layers
+
+        def get_engine_information(self, format: Any) -> str:
+            assert format is trt.LayerInformationFormat.JSON
+            return json.dumps({"Layers": self._layers, "Bindings": []})
 
     class ICudaEngine:
-        def __init__(self, data: bytes, logger: Any) -> None:
+        def __init__(self, data: bytes, layers: list[Any], logger: Any) -> None:
+            self._layers = layers
             options = onnxruntime.SessionOptions()
             options.intra_op_num_threads = 1
             options.log_severity_level = 4
@@ -316,6 +396,11 @@ def make_tensorrt(version: str, *, driver: bool = True, dla_cores: int = 0) -> A
 
         def get_tensor_location(self, name: str) -> Any:
             return trt.TensorLocation.DEVICE
+
+        def create_engine_inspector(self) -> EngineInspector:
+            if not trt.tells:
+                raise RuntimeError("the engine was built without layer information")
+            return EngineInspector(self._layers)
 
         def create_execution_context(self) -> IExecutionContext | None:
             return IExecutionContext(self)
@@ -353,6 +438,7 @@ def make_tensorrt(version: str, *, driver: bool = True, dla_cores: int = 0) -> A
     for kind in (
         *(ILogger, ITensor, ILayer, INetworkDefinition, ParserError, OnnxParser, ITimingCache),
         *(IBuilderConfig, Builder, Runtime, ICudaEngine, IExecutionContext, IHostMemory),
+        *(EngineInspector,),
     ):
         setattr(trt, kind.__name__, kind)
     return trt

@@ -15,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from jetson_dnn_rt.backends.registry import inspect_backend
 from jetson_dnn_rt.config.task import TaskConfig
+from jetson_dnn_rt.models.heads.base import Inspected
 from jetson_dnn_rt.models.heads.registry import recognise_head
 from jetson_dnn_rt.models.input.preprocessing import Preprocessing
 from jetson_dnn_rt.models.model import Model
@@ -56,7 +57,7 @@ class BoxesAndScores(torch.nn.Module):
 
     def forward(self, image: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         x = self.convolution(image).flatten(2).transpose(1, 2)
-        return self.corners + x[..., :4], x[..., 4:].exp()
+        return self.corners + x[..., :4], x[..., 4:].sigmoid()
 
 
 class BrightColumns(torch.nn.Module):
@@ -74,7 +75,7 @@ def make_model(
 ) -> Model:
     """A model around a module, with its head recognised."""
     origin = TorchOrigin.of_module("test network", module, size)
-    head = recognise_head(origin.probe(*size), size)
+    head = recognise_head(Inspected(origin.probe(*size), size))
     names = labels or tuple(f"class_{i}" for i in range(head.classes))
     return Model("test:network", head, Preprocessing(*size), names, "0" * 64, origin)
 

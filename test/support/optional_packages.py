@@ -17,6 +17,7 @@ OPTIONAL = {
         "tensorrt",
         "torch",
         "torchvision",
+        "trackforge",
         "tvm",
         "tvm_ffi",
         "xlsxwriter",

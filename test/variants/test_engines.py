@@ -16,7 +16,7 @@ from networks import Classifier, make_model
 from onnx_parts import make_classifier, make_exponential
 
 from jetson_dnn_rt.backends.tensorrt.build import build_engine
-from jetson_dnn_rt.errors import BackendUnavailableError, NotBuiltError
+from jetson_dnn_rt.errors import BackendUnavailableError, ModelError, NotBuiltError
 from jetson_dnn_rt.variants.library.library import Library
 from jetson_dnn_rt.variants.running.engines import make_runner
 from jetson_dnn_rt.variants.spec import VariantSpec
@@ -62,6 +62,19 @@ def test_built_once(trt, library, model):
     entry = library.load(find_engine(library))
     assert entry.facts["engine_bytes"] == len(entry.files["engine.plan"])
     assert entry.facts["build_ms"] > 0
+
+
+def test_a_wrong_label_is_not_kept(trt, library, model, caplog):
+    """TensorRT built FP32 where FP16 was asked for."""
+    trt.computes = "Float"
+    with pytest.raises(ModelError, match=r"asked for fp16, 0 of 2 layers .* \(2 in fp32\)"):
+        make(model, library, make_classifier())
+    assert not library.entries()
+    trt.computes = ""
+    with caplog.at_level(logging.INFO):
+        make(model, library, make_classifier())
+    assert "layers that multiply: 2 in fp16" in caplog.text
+    assert library.load(find_engine(library)) is not None
 
 
 def test_without_a_library_every_time(trt, model):

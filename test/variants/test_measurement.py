@@ -410,6 +410,21 @@ def test_masks_of_all_frames_count_together():
     assert agreement("segmentation", full, variant) == pytest.approx((2 / 3 + 1 / 2) / 2)
 
 
+def test_several_masks_count_alike_each_with_its_own_classes():
+    def pair(first, second):
+        both = mask(first)
+        both.others = (mask(second),)
+        return both
+
+    full = [pair([[1, 1, 0, 0]], [[0, 0, 0, 2]])]
+    assert compare("segmentation", full, full, "full").evidence == 4
+    # The first is the same; of the second class 2 is lost, and class 0 has three of four.
+    variant = [pair([[1, 1, 0, 0]], [[0, 0, 0, 0]])]
+    assert agreement("segmentation", full, variant) == pytest.approx((1 + (0.75 + 0) / 2) / 2)
+    with pytest.raises(ValueError, match="shorter"):
+        agreement("segmentation", full, [mask([[1, 1, 0, 0]])])
+
+
 def test_best_classes():
     full = [classes(3, 1), classes(5), classes(7), classes()]
     variant = [classes(3, 9), classes(6), classes(), classes()]

@@ -11,6 +11,7 @@ import sqlite3
 import cv2
 import numpy as np
 import pytest
+from photos import write_photos
 from rosbags.rosbag2 import StoragePlugin, Writer
 from rosbags.typesys import Stores, get_typestore
 
@@ -83,6 +84,25 @@ def test_a_folder_gives_images_of_any_size(tmp_path):
         cv2.imwrite(str(tmp_path / f"{i}.png"), np.full((4 + i, 6, 3), i, np.uint8))
     frames = list(open_frames(f"images:{tmp_path}", 3))
     assert [(f.height, int(f.image[0, 0, 0])) for f in frames] == [(4, 0), (6, 2), (8, 4)]
+
+
+def test_files_that_are_no_images_are_passed_over_and_said(tmp_path, caplog):
+    sizes = write_photos(tmp_path, 3)
+    for name in ("000a.jpg", "000b.png"):
+        (tmp_path / name).write_bytes(b"no picture")
+    frames = list(open_frames(f"images:{tmp_path}", 9))
+    assert [frame.sequence for frame in frames] == [0, 3, 4]
+    assert [(frame.height, frame.width) for frame in frames] == sizes
+    assert "2 of 5 are passed over" in caplog.text
+    assert "000a.jpg cannot be decoded" in caplog.text
+    model = load_model("null:1")
+    fresh = [prepare_inputs(model, [frame])[0] for frame in frames]
+    for one, other in zip(prepare_inputs(model, frames), fresh, strict=True):
+        np.testing.assert_array_equal(one, other)
+    for file in tmp_path.iterdir():
+        file.write_bytes(b"")
+    with pytest.raises(SourceError, match=r"000\.jpg cannot be decoded"):
+        list(open_frames(f"images:{tmp_path}", 9))
 
 
 @pytest.mark.parametrize("plugin", [StoragePlugin.SQLITE3, StoragePlugin.MCAP])

@@ -13,24 +13,26 @@ import ctypes
 import functools
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from jetson_dnn_rt.backends.base import Array
-from jetson_dnn_rt.backends.cuda.device import Cuda, CudaError, address_of
+from jetson_dnn_rt.backends.cuda.device import Cuda, CudaError, address_of, count_bytes
 from jetson_dnn_rt.backends.cuda.driver import CudaDriver, Kernel
 from jetson_dnn_rt.backends.cuda.nvrtc import compile_with_any
 from jetson_dnn_rt.errors import BackendUnavailableError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.input.encodings import Encoding, check_frame
+from jetson_dnn_rt.models.input.plans import Plans
 from jetson_dnn_rt.models.input.preprocessing import Geometry, Preprocessing
 
 SOURCE = Path(__file__).with_name("input_pass.cu")
 NAME = "input_pass"
 
-_BLOCK = (32, 8, 1)
+BLOCK = (32, 8, 1)
 _KINDS = {"packed": 0, "semi_planar": 1, "paired": 1, "bayer": 2}
 _COEFFICIENT = np.float32(2048)
 """cv2.resize keeps weights in 11 bits (INTER_RESIZE_COEF_BITS)."""
@@ -100,7 +102,8 @@ def load_kernel() -> Kernel:
 class DevicePreprocessor:
     """Writes frames in memory that the device can read into an input buffer, like `Preprocessor`.
 
-    Tables are made when the size or encoding changes; else nothing is allocated.
+    Tables are made for each size and encoding, and kept for the last of them; else nothing is
+    allocated.
     `destination` is a device array, float32 [1, 3, height, width], in any order of its axes.
     `close` also closes `cuda`. `fetched`: frames are copied to the device before they are read, as
     on a discrete GPU; else read in place.
@@ -128,11 +131,19 @@ class DevicePreprocessor:
         strides = interface.get("strides") or (0, 4 * shape[2] * shape[3], 4 * shape[3], 4)
         self._steps = [stride // 4 for stride in strides[1:]]
         self._prepared_for: tuple[object, ...] | None = None
+        self._plans: Plans[_Plan] = Plans()
+        # For the copy of a frame, if they are fetched: as large as the largest so far.
+        self._room: Array | None = None
         self._grid = (
-            math.ceil(preprocessing.width / _BLOCK[0]),
-            math.ceil(preprocessing.height / _BLOCK[1]),
+            math.ceil(preprocessing.width / BLOCK[0]),
+            math.ceil(preprocessing.height / BLOCK[1]),
             1,
         )
+
+    @property
+    def planned(self) -> int:
+        """Plans made so far: once for each size and encoding, while few of them alternate."""
+        return self._plans.made
 
     def move(self, destination: Array) -> None:
         """Write into another input buffer of the same shape and order; tables are kept."""
@@ -156,7 +167,7 @@ class DevicePreprocessor:
         """
         key = (frame.image.shape, frame.image.strides, frame.image.dtype, frame.encoding)
         if key != self._prepared_for:
-            self._prepare(frame, check_frame(frame))
+            self._prepare(frame, self._plans.find(key, lambda: self._plan(frame)))
             self._prepared_for = key
         self._cuda.use_thread_stream(urgency)
         if self.fetched:
@@ -168,19 +179,28 @@ class DevicePreprocessor:
         return self._geometry
 
     def _launch(self, stream: int) -> None:
-        self._kernel.launch(self._grid, _BLOCK, stream, self._pass)
+        self._kernel.launch(self._grid, BLOCK, stream, self._pass)
 
     def close(self) -> None:
         """Release the stream."""
         self._cuda.close()
 
-    def _prepare(self, frame: Frame, encoding: Encoding) -> None:
+    def _prepare(self, frame: Frame, plan: _Plan) -> None:
+        self._geometry, self._pass = plan.geometry, plan.call
+        self._pass.input = address_of(self.destination)
+        self.written_bytes = 4 * 3 * plan.call.height * plan.call.width
+        if self._room is not None:
+            self._pass.frame = address_of(self._room)
+            self._copy = self._cuda.view(self._pass.frame, frame.image.shape, np.uint8)
+            self.written_bytes += frame.image.nbytes
+
+    def _plan(self, frame: Frame) -> _Plan:
+        encoding = check_frame(frame)
         expected = self._preprocessing
         geometry = Geometry.of(expected, frame.height, frame.width)
         factors, offsets = expected.factors, expected.offsets
         padding = factors * np.float32(expected.pad_value) + offsets
         call = Pass()
-        call.input = address_of(self.destination)
         call.channel_step, call.row_step, call.column_step = self._steps
         call.height, call.width = expected.height, expected.width
         call.top, call.left = geometry.offset_y, geometry.offset_x
@@ -190,25 +210,23 @@ class DevicePreprocessor:
         call.factor[:], call.offset[:] = factors.tolist(), offsets.tolist()
         call.padding[:] = padding.tolist()
         self._cuda.use_own_stream()
-        self._tables: dict[tuple[int, int], tuple[Array, Array]] = {}
-        call.component[:] = self._list_components(frame, encoding, geometry)
-        self._geometry = geometry
-        self._pass = call
-        self.written_bytes = 4 * 3 * expected.height * expected.width
-        if self.fetched:
-            self._copy = self._cuda.allocate(frame.image.shape, np.uint8)
-            call.frame = address_of(self._copy)
-            self.written_bytes += frame.image.nbytes
+        plan = _Plan(geometry, call, {})
+        call.component[:] = self._list_components(frame, encoding, plan)
+        size = frame.image.nbytes
+        if self.fetched and (self._room is None or count_bytes(self._room) < size):
+            self._room = self._cuda.allocate((size,), np.uint8)
         self._cuda.synchronize()  # allocations are zeroed before another stream uses them
+        return plan
 
     def _list_components(
-        self, frame: Frame, encoding: Encoding, geometry: Geometry
+        self, frame: Frame, encoding: Encoding, plan: _Plan
     ) -> Sequence[Component]:
+        geometry = plan.geometry
         height, width, step = frame.height, frame.width, frame.image.strides[0]
         size = encoding.pixel_bytes
 
         def component(at: int, row_step: int, pixel_step: int, grid: tuple[int, int]) -> Component:
-            across, down = self._taps(*grid, geometry)
+            across, down = self._taps(*grid, plan)
             return Component(address_of(across), address_of(down), at, row_step, pixel_step)
 
         if encoding.layout == "packed":
@@ -234,9 +252,10 @@ class DevicePreprocessor:
                 parts.append(part)
         return [*parts, *[Component()] * (4 - len(parts))]
 
-    def _taps(self, rows: int, columns: int, geometry: Geometry) -> tuple[Array, Array]:
+    def _taps(self, rows: int, columns: int, plan: _Plan) -> tuple[Array, Array]:
         """Tables of a grid on the device, columns and rows."""
-        if (rows, columns) not in self._tables:
+        geometry = plan.geometry
+        if (rows, columns) not in plan.tables:
             found = []
             for source, target, horizontal in (
                 (columns, geometry.resized_width, True),
@@ -247,5 +266,14 @@ class DevicePreprocessor:
                 self._cuda.copy(table, taps)
                 self._cuda.synchronize()
                 found.append(table)
-            self._tables[rows, columns] = (found[0], found[1])
-        return self._tables[rows, columns]
+            plan.tables[rows, columns] = (found[0], found[1])
+        return plan.tables[rows, columns]
+
+
+@dataclass(frozen=True, eq=False)
+class _Plan:
+    """The way of pictures of one size and encoding into the input."""
+
+    geometry: Geometry
+    call: Pass  # of the kernel, whose addresses of frame and input are of the latest launch
+    tables: dict[tuple[int, int], tuple[Array, Array]]  # of each grid, which `call` points to

@@ -41,9 +41,21 @@ def open_libraries() -> Iterator[Any]:
     """Libraries of `find_libraries` that can be loaded."""
     for name in find_libraries():
         try:
+            if name.startswith("/"):
+                _load_builtins(Path(name).parent)
             yield ctypes.CDLL(name)
         except OSError:
             continue
+
+
+def _load_builtins(folder: Path) -> None:
+    """Load what NVRTC opens by name alone when it compiles.
+
+    The wheel of CUDA 13 has no RUNPATH, so its NVRTC would not find the file in its own folder. It
+    finds what is loaded: torch loads it, cuda-python does not.
+    """
+    for path in sorted(folder.glob("libnvrtc-builtins.so.*")):
+        ctypes.CDLL(str(path))
 
 
 class Nvrtc:

@@ -10,8 +10,8 @@ from the bindings' sources (``python/src`` of NVIDIA/TensorRT at 8.5.3, 8.6.1, 1
 
 - ``NetworkDefinitionCreationFlag.EXPLICIT_BATCH``: needed in 8.x, without effect in 10, absent
   from 11;
-- ``BuilderFlag.FP16`` and ``ILayer.precision``: absent from 11, where every network is strongly
-  typed.
+- ``BuilderFlag.FP16``, ``INT8`` and ``ILayer.precision``: absent from 11, where every network is
+  strongly typed.
 
 The API by tensor names (``execute_async_v3``) exists from 8.5 on: bindings are not needed.
 """

@@ -1,7 +1,7 @@
 # Copyright 2026 jetson_dnn_rt authors
 # SPDX-License-Identifier: Apache-2.0
 
-"""TensorRT engines built from a part of a network: static shapes, batch 1, in three precisions."""
+"""TensorRT engines built from a part of a network: static shapes, batch 1, FP32, FP16 or INT8."""
 
 from __future__ import annotations
 
@@ -13,9 +13,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from jetson_dnn_rt.backends.tensorrt import api
+from jetson_dnn_rt.backends.tensorrt.precision import (
+    LayerPrecisions,
+    check_precision,
+    read_precisions,
+)
 from jetson_dnn_rt.errors import BackendUnavailableError, ModelError
 from jetson_dnn_rt.models.graph.folded_norms import fold_norms
-from jetson_dnn_rt.models.graph.mixed_precision import convert_to_fp16
+from jetson_dnn_rt.models.graph.mixed_precision import ALLOW, convert_to_fp16
 from jetson_dnn_rt.models.graph.quantized_part import count_quantized
 from jetson_dnn_rt.models.model import Part
 
@@ -42,6 +47,7 @@ class BuiltEngine:
     engine: bytes  # for this TensorRT version and this GPU only
     timing_cache: bytes  # for the next build on this machine
     build_ms: float
+    precisions: LayerPrecisions  # of its layers, as the engine itself tells
 
 
 def build_engine(
@@ -54,17 +60,19 @@ def build_engine(
     layers that must not use it are pinned to FP32: so TensorRT may still choose FP32 elsewhere
     where that is faster.
 
-    In INT8 the part is a quantized one (`models.graph.quantized_part`): its scales are in it, so
-    that TensorRT calibrates nothing, and what is not quantized is FP32.
+    fp32 is IEEE single precision: TF32 is off. int8 is for networks with ``QuantizeLinear`` and
+    ``DequantizeLinear``, which say what is computed in it; the rest is fp32. `module` is TensorRT,
+    imported by default.
 
-    fp32 is IEEE single precision: TF32 is off. `module` is TensorRT, imported by default.
+    The finished engine is asked in what its layers run: one that is not of `precision` is refused.
 
     Raises
     ------
     BackendUnavailableError
         When TensorRT, a driver, the DLA core or the precision is not available here.
     ModelError
-        When TensorRT cannot run the network; names the layer.
+        When TensorRT cannot run the network, or built it in another precision; names the layer, or
+        the figures.
     """
     options = options or BuildOptions()
     module = module or api.import_tensorrt()
@@ -77,14 +85,17 @@ def build_engine(
         build.read_network(precision)
         build.configure(precision, options)
         engine, cache = build.finish()
+        precisions = build.read_back(engine, options)
+    if build.asks:
+        check_precision(precisions, precision, f"{part.name} in TensorRT {module.__version__}")
     build_ms = (time.perf_counter() - begin) * 1e3
     logger.info(
-        "%s built by TensorRT %s in %s: %.1f s, %.1f MiB",
-        part.name, module.__version__, precision, build_ms / 1e3, len(engine) / 2**20,
+        "%s built by TensorRT %s in %s: %.1f s, %.1f MiB, layers that multiply: %s",
+        part.name, module.__version__, precision, build_ms / 1e3, len(engine) / 2**20, precisions,
     )  # fmt: skip
     for warning in lines.warnings:
         logger.debug("%s: TensorRT: %s", part.name, warning)
-    return BuiltEngine(engine, cache, build_ms)
+    return BuiltEngine(engine, cache, build_ms, precisions)
 
 
 class _Build:
@@ -101,17 +112,20 @@ class _Build:
         self._config = self._builder.create_builder_config()
         self._fp32_nodes: frozenset[str] = frozenset()
         self._nodes: frozenset[str] = frozenset()
+        # False where nothing that multiplies is left to the precision.
+        self.asks = True
 
     def read_network(self, precision: str) -> None:
         """Parse the ONNX model, in FP16 coloured and, from 11 on, converted."""
         data = self._part.onnx_model()
         if precision == "int8":
-            count_quantized(data, self._part.name)  # refuses one that is not
+            self.asks = _check_quantized(data, self._part.name)
         if precision == "fp16":
             data = fold_norms(data)
             mixed = convert_to_fp16(data)
             self._fp32_nodes = frozenset(mixed.fp32)
             self._nodes = self._fp32_nodes | frozenset(mixed.fp16)
+            self.asks = bool(_name_products(mixed.onnx) & set(mixed.fp16))
             if api.is_strongly_typed(self._module):
                 data = mixed.onnx
         parser = self._module.OnnxParser(self._network, self._logger)
@@ -140,9 +154,10 @@ class _Build:
             config.set_flag(module.BuilderFlag.OBEY_PRECISION_CONSTRAINTS)
             self._pin_layers()
         if precision == "int8" and not api.is_strongly_typed(module):
-            config.set_flag(module.BuilderFlag.INT8)  # allows what the network says
+            config.set_flag(module.BuilderFlag.INT8)
         if options.dla_core is not None:
             self._use_dla(options.dla_core)
+        config.profiling_verbosity = module.ProfilingVerbosity.DETAILED  # for `read_back`
         self._load_timing_cache(options.timing_cache)
 
     def _pin_layers(self) -> None:
@@ -184,6 +199,18 @@ class _Build:
             )
         return bytes(plan), bytes(self._config.get_timing_cache().serialize())
 
+    def read_back(self, plan: bytes, options: BuildOptions) -> LayerPrecisions:
+        """Load the finished engine and ask it in what its layers run."""
+        runtime = api.create_or_explain(self._module.Runtime, self._logger, self._lines)
+        if options.dla_core is not None:
+            runtime.DLA_core = options.dla_core
+        engine = runtime.deserialize_cuda_engine(plan)
+        if engine is None:
+            raise ModelError(
+                api.explain(f"the engine of {self._part.name} cannot be loaded", self._lines)
+            )
+        return read_precisions(engine, self._module)
+
 
 def find_node(layer: str, nodes: Collection[str]) -> str:
     """Name of the node that a layer comes from; empty for layers that the parser adds itself.
@@ -197,6 +224,27 @@ def find_node(layer: str, nodes: Collection[str]) -> str:
             if candidate in nodes:
                 return candidate
     return ""
+
+
+def _name_products(data: bytes) -> set[str]:
+    """Names of convolutions and products of matrices, as in `MixedPrecision.fp16`."""
+    import onnx
+
+    nodes = onnx.load_model_from_string(data).graph.node
+    return {node.name or node.output[0] for node in nodes if node.op_type in ALLOW}
+
+
+def _check_quantized(data: bytes, name: str) -> bool:
+    """Whether anything in the network is to be computed in INT8.
+
+    `ModelError` where it was never quantized; parts of one that was may be without.
+    """
+    import onnx
+
+    kinds = {node.op_type for node in onnx.load_model_from_string(data).graph.node}
+    if kinds & ALLOW and "DequantizeLinear" not in kinds:
+        return count_quantized(data, name) > 0
+    return True
 
 
 def _name_node(data: bytes, index: int) -> str:

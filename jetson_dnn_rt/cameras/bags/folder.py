@@ -50,7 +50,7 @@ def lay_out(path: Path) -> BagLayout:
     notes: list[str] = Notes()
     listed, expected = _read_metadata(path / METADATA, notes)
     try:
-        names = [item.name for item in path.iterdir() if _DATA.search(item.name)]
+        names = [item.name for item in path.iterdir() if is_bag_file(item.name)]
         files_there = (name for name in names if (path / name).is_file())
         present = dict.fromkeys(sorted(files_there, key=_by_number))
     except OSError as error:
@@ -67,8 +67,13 @@ def lay_out(path: Path) -> BagLayout:
         notes.append(f"{METADATA} does not name {', '.join(extra)}: read all the same")
     files += [path / name for name in extra]
     if not files:
-        raise SourceError(f"bag {path} holds no .db3, .mcap or .bag file")
+        raise SourceError(f"bag {path} holds no .db3, .mcap or .bag file, and no image")
     return BagLayout(files, expected, notes)
+
+
+def is_bag_file(name: str) -> bool:
+    """Whether a file's name is that of a part of a bag."""
+    return _DATA.search(name) is not None
 
 
 def _other_copy(name: str) -> str:

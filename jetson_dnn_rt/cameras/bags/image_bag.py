@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from jetson_dnn_rt.cameras.bags import compression, mcap, ros1, sqlite
-from jetson_dnn_rt.cameras.bags.folder import METADATA, lay_out
+from jetson_dnn_rt.cameras.bags import compression, mcap, photos, ros1, sqlite
+from jetson_dnn_rt.cameras.bags.folder import METADATA, BagLayout, lay_out
 from jetson_dnn_rt.cameras.bags.storage import BagFile, DamagedFileError, DamagedMessageError
 from jetson_dnn_rt.cameras.encoded_pictures import BadImageError
 from jetson_dnn_rt.cameras.image_messages import decode_image, view_image
@@ -28,8 +28,9 @@ from jetson_dnn_rt.frames import Frame
 DECODERS: dict[str, Callable[[Any, int], Frame]] = {
     "sensor_msgs/msg/Image": view_image,
     "sensor_msgs/msg/CompressedImage": decode_image,
+    photos.KIND: photos.decode_photo,
 }
-"""Message types that give frames."""
+"""Message types that give frames. Each has the size of its message, which may change."""
 
 LONGEST_PAUSE_NS = 60_000_000_000
 """A longer step between two messages is a jump of a clock, or a pause of the recorder."""
@@ -139,7 +140,7 @@ class ImageBag:
             message = part.file.deserialize(data, part.kind)
             frame = DECODERS[part.kind](message, index)
         except Exception as error:  # rosbags has errors of its own for what it cannot parse
-            ours = isinstance(error, (DamagedMessageError, BadImageError))
+            ours = isinstance(error, (DamagedMessageError, BadImageError, SourceError))
             text = str(error) if ours else f"{type(error).__name__}: {error}"
             return BadMessage(index, text[:_LONGEST_TEXT])
         return BagImage(index, int(self.log_times_ns[index]), frame)
@@ -162,7 +163,8 @@ def open_image_bag(path: Path | str, topic: str = "", *, messages: bool = True) 
     Parameters
     ----------
     path : path
-        Folder of a bag, or one of its files; ``~`` is the home directory.
+        Folder of a bag, or one of its files; ``~`` is the home directory. A folder of images
+        stands for a bag, see `photos`.
     topic : str, optional
         May be omitted when only one topic has images.
     messages : bool
@@ -177,12 +179,18 @@ def open_image_bag(path: Path | str, topic: str = "", *, messages: bool = True) 
         When there is no such bag, nothing of it can be read, or it holds no image.
     """
     path = Path(path).expanduser()
-    if messages and path.exists() and importlib.util.find_spec("rosbags") is None:
+    of_photos = photos.holds_photos(path)
+    if (
+        messages
+        and path.exists()
+        and not of_photos
+        and importlib.util.find_spec("rosbags") is None
+    ):
         raise ConfigurationError(
             f"bag {path} is read with rosbags, which is not installed: "
             "pip install 'jetson_dnn_rt[bags]'"
         )
-    layout = lay_out(path)
+    layout = BagLayout([path]) if of_photos else lay_out(path)
     files: list[BagFile] = []
     notes = list(layout.notes)
     try:
@@ -230,7 +238,9 @@ def _describe_step(step_ns: int) -> str:
 
 
 def _open_file(path: Path) -> BagFile:
-    """Open a file by its first bytes, whatever its name."""
+    """Open a file by its first bytes, whatever its name, or a folder of photos."""
+    if path.is_dir():
+        return photos.PhotoFolder(path)
     try:
         with path.open("rb") as stream:
             head = stream.read(16)

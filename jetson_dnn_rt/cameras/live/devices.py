@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import cast
 
 import cv2
 
@@ -73,8 +74,8 @@ class LiveSource(FrameSource):
         self.height, self.width = image.shape[:2]
         self.rate_hz = max(0.0, float(capture.get(cv2.CAP_PROP_FPS)))
 
-    def read(self, out: Image) -> bool:
-        """Wait for the next frame, note when it was captured, decode it into `out`."""
+    def read(self, out: Image) -> Image:
+        """Wait for the next frame, note when it was captured, decode it into `out` if it fits."""
         self.expect(out)
         if not self._capture.grab():
             raise SourceError(f"{self._name} stopped delivering frames")
@@ -84,11 +85,10 @@ class LiveSource(FrameSource):
         stamp_ns = int(self._capture.get(cv2.CAP_PROP_POS_MSEC) * 1e6)
         self.capture_ns = stamp_ns if 0 <= now_ns - stamp_ns <= OLDEST_STAMP_NS else now_ns
         done, image = self._capture.retrieve(out)
-        if not done:
+        if not done or image.ndim != 3:
             raise SourceError(f"{self._name} delivered a frame that cannot be decoded")
-        if image is not out:
-            raise SourceError(f"{self._name} changed its size to {image.shape[1::-1]}")
-        return True
+        self.height, self.width = image.shape[:2]
+        return cast("Image", image)  # `out`, where the frame fits
 
     def close(self) -> None:
         """Release the device."""

@@ -79,7 +79,7 @@ class SyntheticSource(FrameSource):
         # Its start takes longer than a frame: the first one is ready before it is asked for.
         select.select([self._pipe], [], [])
 
-    def read(self, out: Image) -> bool:
+    def read(self, out: Image) -> Image:
         """Read the frame of the next instant; a drive has no end."""
         self.expect(out)
         left = out.reshape(-1).data
@@ -89,7 +89,7 @@ class SyntheticSource(FrameSource):
                 code = self._process.wait()
                 raise SourceError(f"the synthetic camera's renderer ended (exit code {code})")
             left = left[count:]
-        return True
+        return out
 
     def close(self) -> None:
         """End the renderer; a second call does nothing."""

@@ -21,7 +21,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import islice
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -133,11 +133,13 @@ def digest_results(digests: Mapping[int, bytes]) -> str:
 def digest_result(result: Result) -> bytes:
     """Compute the SHA-256 of a result: kind, shapes, types and every bit of its arrays."""
     whole = hashlib.sha256(type(result).__name__.encode())
-    for name in ("boxes", "scores", "class_ids", "mask"):
-        array = getattr(result, name, None)
-        if array is not None:
-            whole.update(f"{name}{array.dtype.str}{array.shape}".encode())
+    for part in fields(result):
+        array = getattr(result, part.name)
+        if isinstance(array, np.ndarray):
+            whole.update(f"{part.name}{array.dtype.str}{array.shape}".encode())
             whole.update(np.ascontiguousarray(array).tobytes())
+    for other in getattr(result, "others", ()):
+        whole.update(other.name.encode() + digest_result(other))
     return whole.digest()
 
 

@@ -8,7 +8,8 @@ results that are the same, bit for bit, in every repetition. realtime: frames ar
 recorded times and deadlines are enforced: what the robot would have done. simulated: times of an
 earlier trace through the simulator: what if deadlines, rates, policies or the cohort differed.
 
-Bags are folders or files of rosbag2 (sqlite3, mcap) or ROS 1. Without --params the package's
+Bags are folders or files of rosbag2 (sqlite3, mcap) or ROS 1, or folders of photos, of any sizes
+(10 a second, unless --rate says otherwise). Without --params the package's
 config/perception.param.yaml is used. Exit code 1 when a frame is lost or repetitions differ.
 """
 
@@ -50,7 +51,8 @@ _ONLY: dict[tuple[str, ...], tuple[str, ...]] = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     add = parser.add_argument
-    add("bags", nargs="*", type=Path, metavar="BAG", help="folder or file of a bag")
+    text = "folder or file of a bag, or images:DIR, a folder of photos"
+    add("bags", nargs="*", type=_parse_bag, metavar="BAG", help=text)
     add("--params", type=Path, metavar="FILE", help="ROS parameter file")
     add("--mode", choices=MODES, default=SEQUENTIAL, help="default: sequential")
     add("--topic", default="", metavar="T", help="image topic; optional if the bag has only one")
@@ -100,6 +102,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--seeds", type=parse_count, metavar="N", help=text)
     text = "length of these blocks (default 2000)"
     add("--block-ms", type=parse_positive, metavar="MS", help=text)
+
+
+def _parse_bag(text: str) -> Path:
+    """Path of a bag, or of a folder of photos, which may be written as the camera's source."""
+    return Path(text.removeprefix("images:"))
 
 
 @contextmanager

@@ -178,7 +178,7 @@ def find_age_ns(image: BagImage) -> int:
 
 
 def read_first(bag: ImageBag) -> list[Frame]:
-    """Read the first frames, for the warm-up: the others have the same content and size."""
+    """Read the first frames, for the warm-up."""
     frames: list[Frame] = []
     for message in bag.read(0, bag.count):
         if not isinstance(message, BadMessage):

@@ -10,8 +10,17 @@ from typing import cast
 
 import numpy as np
 
-from jetson_dnn_rt.models.heads.base import DecoderSettings, Grid, Layout, Match, Outputs
-from jetson_dnn_rt.models.heads.boxes import finish
+from jetson_dnn_rt.models.heads.base import (
+    DecoderSettings,
+    Inspected,
+    Layout,
+    Match,
+    Outputs,
+    check_pixels,
+    check_scores,
+)
+from jetson_dnn_rt.models.heads.boxes import finish, select
+from jetson_dnn_rt.models.heads.object_parts import move_keypoints, paint_instances
 from jetson_dnn_rt.models.input.preprocessing import Floats, Geometry, Preprocessing
 from jetson_dnn_rt.results import Detections
 
@@ -27,44 +36,88 @@ def decode_boxes_scores(
     return finish(boxes[kept].astype(np.float32), best[kept], class_ids, geometry, settings)
 
 
-def decode_torchvision(
-    outputs: Outputs, geometry: Geometry, settings: DecoderSettings
-) -> Detections:
+class TorchvisionDecoder:
     """Boxes ``[N, 4]`` in input pixels, integer labels ``[N]``, scores ``[N]``, in any order.
 
-    The network has already removed overlapping boxes by its own threshold; `nms_iou` can only
-    remove more.
+    With `part` also masks ``[N, 1, H, W]`` of probabilities, or keypoints ``[N, K, 3]``. The
+    network has already removed overlapping boxes by its own threshold; `nms_iou` can only remove
+    more.
     """
-    boxes = next(output for output in outputs if output.ndim == 2)
-    labels = next(o for o in outputs if o.ndim == 1 and np.issubdtype(o.dtype, np.integer))
-    scores = next(o for o in outputs if o.ndim == 1 and np.issubdtype(o.dtype, np.floating))
-    kept = np.flatnonzero(scores >= settings.confidence)
-    return finish(boxes[kept].astype(np.float32), scores[kept], labels[kept], geometry, settings)
+
+    def __init__(self, input_size: tuple[int, int], part: str = "") -> None:
+        self._input_size, self._part = input_size, part
+
+    def __call__(
+        self, outputs: Outputs, geometry: Geometry, settings: DecoderSettings
+    ) -> Detections:
+        """Decode one frame."""
+        boxes = next(output for output in outputs if output.ndim == 2 and output.shape[1] == 4)
+        labels = next(o for o in outputs if o.ndim == 1 and np.issubdtype(o.dtype, np.integer))
+        scores = next(o for o in outputs if o.ndim == 1 and np.issubdtype(o.dtype, np.floating))
+        kept = np.flatnonzero(scores >= settings.confidence)
+        corners = boxes[kept].astype(np.float32)
+        found, rows = select(corners, scores[kept], labels[kept], geometry, settings)
+        if self._part == "masks":
+            masks = next(output for output in outputs if output.ndim == 4)[kept[rows], 0]
+            found.instance_mask = paint_instances(
+                masks.astype(np.float32) - 0.5, found.boxes, self._input_size, geometry
+            )
+        elif self._part == "keypoints":
+            points = next(output for output in outputs if output.ndim == 3)[kept[rows]]
+            found.keypoints = move_keypoints(points.astype(np.float32), geometry)
+        return found
 
 
-def _match_boxes_scores(outputs: Outputs, grid: Grid) -> Match | None:
-    match [output.shape for output in outputs]:
+def _match_boxes_scores(seen: Inspected) -> Match | None:
+    match seen.shapes:
         case [(1, rows, 4), (1, scored, classes)] if rows == scored:
-            return Match(classes, f"{rows} boxes with {classes} scores each")
+            if seen.names[:1] in (("logits",), ("dets",)) or "box" in "".join(seen.names[1:]):
+                return None  # of the DETR family
+            return Match(
+                lambda: decode_boxes_scores,
+                classes,
+                f"{rows} boxes with {classes} scores each",
+                fault=check_scores(seen.outputs[1]) or check_pixels(seen.outputs[0]),
+            )
     return None
 
 
-def _match_torchvision(outputs: Outputs, grid: Grid) -> Match | None:
-    integers = [o for o in outputs if o.ndim == 1 and np.issubdtype(o.dtype, np.integer)]
-    match sorted((output.shape for output in outputs), key=len):
-        case [(_,), (_,), (_, 4)] if len(integers) == 1:
-            return Match(0, "boxes, integer labels and scores as lists")
-    return None
+_PARTS: dict[str, list[int]] = {"": [], "masks": [4], "keypoints": [2, 3]}
+"""Dimensions of the outputs beside boxes, labels and scores; of keypoints also their scores."""
 
+
+def _match_torchvision(seen: Inspected, *, part: str) -> Match | None:
+    dimensions = sorted(output.ndim for output in seen.outputs)
+    integers = [o for o in seen.outputs if o.ndim == 1 and np.issubdtype(o.dtype, np.integer)]
+    boxes = [shape for shape in seen.shapes if len(shape) == 2 and shape[1] == 4]
+    if dimensions != sorted([1, 1, 2, *_PARTS[part]]) or len(integers) != 1 or not boxes:
+        return None
+    and_part = f", and {part}" if part else ""
+    return Match(
+        partial(TorchvisionDecoder, seen.input_size, part),
+        0,
+        f"boxes, integer labels and scores as lists{and_part}",
+    )
+
+
+_STRETCHED = partial(Preprocessing, resize="stretch")
 
 LAYOUTS = (
     Layout(
-        "torchvision", "boxes [N, 4], labels [N] integer, scores [N]", _match_torchvision,
-        lambda input_size: decode_torchvision, partial(Preprocessing, resize="stretch"),
+        "torchvision", "boxes [N, 4], labels [N] integer, scores [N]",
+        partial(_match_torchvision, part=""), _STRETCHED,
         default_classes=91,  # COCO's numbering
     ),
     Layout(
+        "torchvision_seg", "the same and masks [N, 1, H, W] (Mask R-CNN)",
+        partial(_match_torchvision, part="masks"), _STRETCHED, default_classes=91,
+    ),
+    Layout(
+        "torchvision_pose", "the same and keypoints [N, K, 3] and their scores (Keypoint R-CNN)",
+        partial(_match_torchvision, part="keypoints"), _STRETCHED, default_classes=2,
+    ),
+    Layout(
         "boxes_scores", "boxes [1, N, 4] x1, y1, x2, y2 in input pixels, [1, N, C]",
-        _match_boxes_scores, lambda input_size: decode_boxes_scores, Preprocessing,
+        _match_boxes_scores, Preprocessing,
     ),
 )  # fmt: skip

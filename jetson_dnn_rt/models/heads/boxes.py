@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 import numpy.typing as npt
 
@@ -37,13 +39,68 @@ def iou_matrix(a: Floats, b: Floats) -> Floats:
     return iou
 
 
-def nms(
-    boxes: Floats, scores: Floats, class_ids: Integers, iou_threshold: float, max_detections: int
-) -> npt.NDArray[np.int64]:
-    """Non-maximum suppression per class: indices of the boxes that survive, best score first.
+def rotated_overlap(a: Floats, b: Floats) -> Floats:
+    """Overlap of boxes that are turned, as of two normal distributions, float32 [N, M] in [0, 1].
 
-    A box is removed when a better one *of its class* overlaps it by more than `iou_threshold`, in
-    [0, 1]. Of equal scores the earlier box wins. Boxes are xyxy, float32 [N, 4].
+    1 minus the Hellinger distance (Murrugarra-Llerena et al., "Gaussian Bounding Boxes and
+    Probabilistic Intersection-over-Union for Object Detection", 2021), which YOLO's oriented boxes
+    are suppressed by. Boxes are cx, cy, w, h, angle, [N, 5] and [M, 5].
+    """
+    ax, ay, axx, ayy, axy = (column[:, None] for column in _covariance(a))
+    bx, by, bxx, byy, bxy = (column[None, :] for column in _covariance(b))
+    xx, yy, xy = axx + bxx, ayy + byy, axy + bxy
+    tiny = 1e-7
+    determinant = np.maximum(xx * yy - xy * xy, tiny)
+    distance = (xx * (ay - by) ** 2 + yy * (ax - bx) ** 2) / determinant * 0.25
+    distance += xy * (bx - ax) * (ay - by) / determinant * 0.5
+    own = np.maximum(axx * ayy - axy**2, 0.0) * np.maximum(bxx * byy - bxy**2, 0.0)
+    distance += 0.5 * np.log(determinant / (4.0 * np.sqrt(own) + tiny) + tiny)
+    overlap = 1.0 - np.sqrt(1.0 - np.exp(-np.clip(distance, tiny, 100.0)) + tiny)
+    return cast("Floats", overlap.astype(np.float32))
+
+
+def rotated_nms(
+    boxes: Floats, scores: Floats, class_ids: Integers, iou_threshold: float,
+    max_detections: int, *, agnostic: bool = False,
+) -> npt.NDArray[np.int64]:  # fmt: skip
+    """Suppression of boxes that are turned, [N, 5]: indices of those that survive, best first.
+
+    As Ultralytics does it ("fast NMS"): a box goes where any better one overlaps it, also one that
+    goes itself.
+    """
+    order = np.argsort(-scores, kind="stable")
+    overlaps = rotated_overlap(boxes[order], boxes[order]) >= iou_threshold
+    if not agnostic:
+        overlaps &= class_ids[order][:, None] == class_ids[order][None, :]
+    alive = ~np.triu(overlaps, 1).any(axis=0)
+    return order[alive][:max_detections].astype(np.int64, copy=False)
+
+
+def _covariance(boxes: Floats) -> tuple[npt.NDArray[np.float64], ...]:
+    """Centre and covariance of boxes as normal distributions: x, y, xx, yy, xy, [N] each."""
+    x, y, width, height, angle = boxes.T.astype(np.float64)
+    along, across = width**2 / 12.0, height**2 / 12.0
+    cos, sin = np.cos(angle), np.sin(angle)
+    return (
+        x, y, along * cos**2 + across * sin**2, along * sin**2 + across * cos**2,
+        (along - across) * cos * sin,
+    )  # fmt: skip
+
+
+def nms(
+    boxes: Floats,
+    scores: Floats,
+    class_ids: Integers,
+    iou_threshold: float,
+    max_detections: int,
+    *,
+    agnostic: bool = False,
+) -> npt.NDArray[np.int64]:
+    """Non-maximum suppression: indices of the boxes that survive, best score first.
+
+    A box is removed when a better one *of its class*, or of any if `agnostic`, overlaps it by more
+    than `iou_threshold`, in [0, 1]. Of equal scores the earlier box wins. Boxes are xyxy, float32
+    [N, 4].
     """
     order = np.argsort(-scores, kind="stable")
     ranked = boxes[order].astype(np.float32, copy=False)
@@ -51,7 +108,8 @@ def nms(
 
     def overlap(first: Integers, second: Integers) -> npt.NDArray[np.bool_]:
         too_much: npt.NDArray[np.bool_] = iou_matrix(ranked[first], ranked[second]) > iou_threshold
-        too_much &= kinds[first][:, None] == kinds[second][None, :]
+        if not agnostic:
+            too_much &= kinds[first][:, None] == kinds[second][None, :]
         return too_much
 
     kept: list[int] = []
@@ -86,18 +144,48 @@ def finish(
     geometry: Geometry, settings: DecoderSettings,
 ) -> Detections:  # fmt: skip
     """Drop what is not finite, suppress overlaps, map to the source image and clip."""
-    if not len(scores):
-        return Detections.empty()
-    finite = np.isfinite(boxes).all(axis=1)
-    if not finite.all():
-        boxes, scores, class_ids = boxes[finite], scores[finite], class_ids[finite]
-    scores = scores.astype(np.float32)
-    if len(scores) > _MAX_CANDIDATES:
-        best = np.argpartition(-scores, _MAX_CANDIDATES)[:_MAX_CANDIDATES]
-        boxes, scores, class_ids = boxes[best], scores[best], class_ids[best]
+    return select(boxes, scores, class_ids, geometry, settings)[0]
+
+
+def select(
+    boxes: Floats, scores: npt.NDArray[np.floating], class_ids: Integers,
+    geometry: Geometry, settings: DecoderSettings, *, suppress: bool = True,
+    rotated: Floats | None = None,
+) -> tuple[Detections, npt.NDArray[np.intp]]:  # fmt: skip
+    """Do the same as `finish`, and return also which rows were kept.
+
+    Without `suppress` overlaps stay: of networks that give each object once. Boxes that enclose
+    `rotated` ones, [N, 5], are suppressed by the overlap of those.
+    """
+    kept = _choose(boxes, scores, class_ids, settings)
+    boxes, scores, class_ids = boxes[kept], scores[kept].astype(np.float32), class_ids[kept]
     ids = class_ids.astype(np.int64)
-    kept = nms(boxes, scores, ids, settings.nms_iou, settings.max_detections)
-    boxes = geometry.to_source(boxes[kept])
+    limits = settings.nms_iou, settings.max_detections
+    if suppress and rotated is not None:
+        best = rotated_nms(rotated[kept], scores, ids, *limits, agnostic=settings.class_agnostic)
+    elif suppress:
+        best = nms(boxes, scores, ids, *limits, agnostic=settings.class_agnostic)
+    else:
+        best = np.argsort(-scores, kind="stable")[: settings.max_detections]
+    boxes = geometry.to_source(boxes[best])
     # A box in the padding has no area once clipped: it shows nothing of the image.
     inside = (boxes[:, 2] > boxes[:, 0]) & (boxes[:, 3] > boxes[:, 1])
-    return Detections(boxes[inside], scores[kept][inside], ids[kept][inside])
+    best = best[inside]
+    return Detections(boxes[inside], scores[best], ids[best]), kept[best]
+
+
+def _choose(
+    boxes: Floats, scores: npt.NDArray[np.floating], class_ids: Integers, settings: DecoderSettings
+) -> npt.NDArray[np.intp]:
+    """Rows that are finite and wanted, the best of them where they are very many."""
+    # Classes that were not finite before they were whole are negative.
+    wanted = np.isfinite(boxes).all(axis=1) & (class_ids >= 0)
+    if settings.thresholds is not None:
+        # A model may have more classes than names.
+        known = wanted & (class_ids < len(settings.thresholds))
+        limits = settings.thresholds[np.where(known, class_ids, 0)]
+        wanted &= known & (scores >= limits)
+    kept = np.flatnonzero(wanted)
+    if len(kept) > _MAX_CANDIDATES:
+        kept = kept[np.argpartition(-scores[kept], _MAX_CANDIDATES)[:_MAX_CANDIDATES]]
+    return kept

@@ -13,6 +13,9 @@ from jetson_dnn_rt.safety import small_files
 
 _MAX_FILE_BYTES = 1 << 20
 
+BACKGROUND = "background"
+TWO = (BACKGROUND, "foreground")
+
 # torchvision's detectors count as COCO's annotations do: 0 is the background, and 10 numbers of
 # the 90 were never used.
 COCO_91 = tuple(
@@ -78,7 +81,7 @@ def _names_of_yaml(path: Path, text: str) -> tuple[str, ...]:
 
 def names_of_mapping(data: dict[object, object]) -> tuple[str, ...]:
     """Order the names of ``{index: name}``; a gap is filled with ``class_N``."""
-    if not all(isinstance(key, int) and 0 <= key < 100_000 for key in data):
+    if not all(type(key) is int and 0 <= key < 100_000 for key in data):
         raise ModelError("labels: the keys of the mapping must be indices from 0")
     by_index = {int(str(key)): _text_of(name) for key, name in data.items()}
     return tuple(by_index.get(i, f"class_{i}") for i in range(max(by_index, default=-1) + 1))
@@ -104,6 +107,7 @@ def resolve_labels(
             return tuple(embedded)
         usual = {("detection", 80): COCO_80, ("detection", 91): COCO_91}
         usual["segmentation", 21] = VOC_21
+        usual["segmentation", 2] = TWO
         if (kind, classes) == ("classification", 1000):
             return imagenet()
         return usual.get((kind, classes)) or tuple(f"class_{i}" for i in range(classes))
@@ -117,3 +121,29 @@ def resolve_labels(
     if len(names) < classes:
         raise ModelError(f"labels: {len(names)} names for a model of {classes} classes")
     return names
+
+
+def name_class(labels: Sequence[str], class_id: int) -> str:
+    """Name of a class; ``class_N`` where there is no label for it."""
+    return labels[class_id] if 0 <= class_id < len(labels) else f"class_{class_id}"
+
+
+def name_mask_classes(labels: Sequence[str], mask: str, classes: int) -> tuple[str, ...]:
+    """Choose the names for the mask of that name and so many classes, of a network with several.
+
+    They are the model's `labels`. Where nobody has given any, those of a mask of two classes are
+    ``background`` and its own name.
+    """
+    unnamed = tuple(name_class((), class_id) for class_id in range(2))
+    if mask and classes == 2 and tuple(labels[:2]) in (unnamed, TWO):
+        return BACKGROUND, mask
+    return tuple(labels[:classes] if classes else labels)
+
+
+def find_background(labels: Sequence[str]) -> frozenset[int]:
+    """Find the classes of a mask that are nothing: not painted over a picture.
+
+    They are called background; of two classes it is the first, unless one is called so.
+    """
+    named = {i for i, name in enumerate(labels) if name.strip("_ ").lower() == BACKGROUND}
+    return frozenset(named or ({0} if len(labels) == 2 else ()))

@@ -11,44 +11,90 @@ The price is an edge that is off by at most half a cell of the logits.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
-from jetson_dnn_rt.models.heads.base import DecoderSettings, Grid, Layout, Match, Outputs
+from jetson_dnn_rt.models.heads.base import DecoderSettings, Inspected, Layout, Match, Outputs
 from jetson_dnn_rt.models.input.preprocessing import Floats, Geometry, imagenet_input
 from jetson_dnn_rt.results import Classification, Segmentation
+
+
+class Spread:
+    """Spreads values of a network's cells over the pixels of the source.
+
+    Every source pixel takes the value of the cell in which its centre lies, so the padding is
+    never read and a border of the image inside a cell is no special case.
+    """
+
+    def __init__(self, geometry: Geometry, cells: tuple[int, int], input_size: tuple[int, int]):
+        g, (height, width) = geometry, cells
+        rows = _find_cells(g.source_height, g.resized_height, g.offset_y, height, input_size[0])
+        columns = _find_cells(g.source_width, g.resized_width, g.offset_x, width, input_size[1])
+        # The part of the cells that is read.
+        self.crop = (slice(int(rows[0]), int(rows[-1]) + 1),
+                     slice(int(columns[0]), int(columns[-1]) + 1))  # fmt: skip
+        self._rows, self._columns = rows - rows[0], columns - columns[0]
+        self.shape = (int(self._rows[-1]) + 1, int(self._columns[-1]) + 1)  # of that part
+
+    def __call__(self, cells: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+        """Spread the cropped cells: [H, W] of the source, a new array."""
+        spread = cells.take(self._columns, axis=1).take(self._rows, axis=0)
+        return cast("npt.NDArray[np.uint8]", spread)
+
+
+class Spreads:
+    """The spread of the last geometry and shape."""
+
+    def __init__(self, input_size: tuple[int, int]) -> None:
+        self._input_size = input_size
+        self._key: tuple[Geometry, tuple[int, int]] | None = None
+        self._spread: Spread
+
+    def find(self, geometry: Geometry, cells: tuple[int, int]) -> Spread:
+        """The spread of cells of that shape."""
+        if self._key != (geometry, cells):
+            self._spread = Spread(geometry, cells, self._input_size)
+            self._key = geometry, cells
+        return self._spread
 
 
 class MaskDecoder:
     """Logits ``[1, C, h, w]``, 2 <= C <= 256, of any stride, to a mask.
 
-    Every source pixel takes the class of the cell of the logits in which its centre lies, so the
-    padding is never read and a border of the image inside a cell is no special case.
+    `place` is that of the logits among the outputs; `last` says that the classes are the last
+    axis, ``[1, h, w, C]``, `plain` that they are probabilities already.
     """
 
-    def __init__(self, input_size: tuple[int, int]) -> None:
-        self._input_size = input_size
-        self._prepared_for: tuple[Geometry, tuple[int, ...]] | None = None
+    def __init__(
+        self, input_size: tuple[int, int], place: int = 0, last: bool = False, plain: bool = False
+    ) -> None:
+        self._spreads = Spreads(input_size)
+        self._place, self._last, self._plain = place, last, plain
+        self._best = np.empty((0, 0), np.float32)
 
     def __call__(
         self, outputs: Outputs, geometry: Geometry, settings: DecoderSettings
     ) -> Segmentation:
         """Decode one frame's logits; of the settings `confidence_image` applies."""
-        logits = outputs[0][0]
-        if self._prepared_for != (geometry, logits.shape):
-            self._prepare(geometry, logits.shape)
-            self._prepared_for = (geometry, logits.shape)
-        logits = logits[:, self._crop_y, self._crop_x]
-        mask = self._spread(self._find_best(logits))
+        logits = outputs[self._place][0]
+        if self._last:
+            logits = logits.transpose(2, 0, 1)
+        spread = self._spreads.find(geometry, logits.shape[1:])
+        if self._best.shape != spread.shape:
+            self._best = np.empty(spread.shape, np.float32)
+            self._better = np.empty(spread.shape, np.bool_)
+            self._mask = np.empty(spread.shape, np.uint8)
+        logits = logits[(slice(None), *spread.crop)]
+        mask = spread(self._find_best(logits))
         if not settings.confidence_image:
             return Segmentation(mask)
-        return Segmentation(mask, self._spread(self._find_confidence(logits)))
-
-    def _spread(self, cells: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-        spread = cells.take(self._columns, axis=1).take(self._rows, axis=0)
-        return cast("npt.NDArray[np.uint8]", spread)
+        if self._plain:
+            shares = np.rint(255.0 * self._best).clip(0, 255).astype(np.uint8)
+            return Segmentation(mask, spread(shares))
+        return Segmentation(mask, spread(self._find_confidence(logits)))
 
     def _find_confidence(self, logits: Floats) -> npt.NDArray[np.uint8]:
         """Softmax of the best class, of which `_find_best` has left the logits, times 255."""
@@ -56,18 +102,6 @@ class MaskDecoder:
         for maps in logits:
             total += np.exp(maps - self._best)
         return cast("npt.NDArray[np.uint8]", np.rint(255.0 / total).astype(np.uint8))
-
-    def _prepare(self, geometry: Geometry, shape: tuple[int, ...]) -> None:
-        g, (_, height, width), size = geometry, shape, self._input_size
-        rows = _find_cells(g.source_height, g.resized_height, g.offset_y, height, size[0])
-        columns = _find_cells(g.source_width, g.resized_width, g.offset_x, width, size[1])
-        self._crop_y = slice(int(rows[0]), int(rows[-1]) + 1)
-        self._crop_x = slice(int(columns[0]), int(columns[-1]) + 1)
-        self._rows, self._columns = rows - rows[0], columns - columns[0]
-        cropped = (int(self._rows[-1]) + 1, int(self._columns[-1]) + 1)
-        self._best = np.empty(cropped, np.float32)
-        self._better = np.empty(cropped, np.bool_)
-        self._mask = np.empty(cropped, np.uint8)
 
     def _find_best(self, logits: Floats) -> npt.NDArray[np.uint8]:
         """Argmax over the first axis; half the time of ``np.argmax(axis=0)``."""
@@ -93,37 +127,77 @@ def _find_cells(
 
 
 def decode_classification(
-    outputs: Outputs, geometry: Geometry, settings: DecoderSettings
+    outputs: Outputs, geometry: Geometry, settings: DecoderSettings, *, plain: bool = False
 ) -> Classification:
-    """Logits ``[1, C]`` to the best classes."""
-    logits = outputs[0][0].astype(np.float32)
-    probabilities = np.exp(logits - logits.max())
-    probabilities /= probabilities.sum()
-    best = np.argsort(-probabilities, kind="stable")[: settings.top_k]
-    return Classification(best.astype(np.int64), probabilities[best])
+    """Logits ``[1, C]``, or with `plain` probabilities, to the best classes."""
+    values = outputs[0].reshape(-1).astype(np.float32)
+    if not plain:
+        values = np.exp(values - values.max())
+        values /= values.sum()
+    best = np.argsort(-values, kind="stable")[: settings.top_k]
+    return Classification(best.astype(np.int64), values[best])
 
 
-def _match_maps(outputs: Outputs, grid: Grid) -> Match | None:
-    match [output.shape for output in outputs]:
-        case [(1, classes, rows, columns)] if 2 <= classes <= 256:
-            return Match(classes, f"{classes} maps of {rows}x{columns}")
+def is_map_of(shape: tuple[int, int], input_size: tuple[int, int]) -> bool:
+    """Whether rows and columns can be those of a feature map of the input: nearly its aspect."""
+    (rows, columns), (height, width) = shape, input_size
+    # A side may be a cell longer or shorter than it should be.
+    return abs(rows * width - columns * height) <= max(height, width, rows * width // 10)
+
+
+def sum_to_one(values: npt.NDArray[np.floating], axis: int) -> bool:
+    """Whether values are probabilities: a softmax that the network has done itself."""
+    return bool(values.min() >= 0.0 and np.all(np.abs(values.sum(axis=axis) - 1.0) < 1e-2))
+
+
+def _match_maps(seen: Inspected, *, last: bool) -> Match | None:
+    match seen.shapes:
+        case [(1, _, _, _)] if np.issubdtype(seen.outputs[0].dtype, np.floating):
+            shape = seen.shapes[0][1:]
+            classes, rows, columns = (shape[2], *shape[:2]) if last else shape
+            other = (shape[1], shape[2])
+            if not 2 <= classes <= 256 or not is_map_of((rows, columns), seen.input_size):
+                return None
+            if rows * columns == 1:  # a classifier's
+                return None
+            # Of two readings with a possible aspect the usual order is meant.
+            if last and is_map_of(other, seen.input_size):
+                return None
+            plain = sum_to_one(seen.outputs[0], axis=3 if last else 1)
+            return Match(
+                partial(MaskDecoder, seen.input_size, last=last, plain=plain),
+                classes,
+                f"{classes} maps of {rows}x{columns}"
+                + (", classes last" if last else "")
+                + (", probabilities" if plain else ""),
+            )
     return None
 
 
-def _match_vector(outputs: Outputs, grid: Grid) -> Match | None:
-    match [output.shape for output in outputs]:
-        case [(1, classes)] if classes >= 2:
-            return Match(classes, f"{classes} logits")
+def _match_vector(seen: Inspected) -> Match | None:
+    match seen.shapes:
+        case [(1, classes)] | [(1, classes, 1, 1)] if classes >= 2:
+            values = seen.outputs[0]
+            plain = sum_to_one(values, axis=1)
+            return Match(
+                lambda: partial(decode_classification, plain=plain),
+                classes,
+                f"{classes} {'probabilities, their sum is 1' if plain else 'logits'}",
+            )
     return None
 
 
 LAYOUTS = (
     Layout(
-        "segmentation", "logits [1, C, h, w], 2 <= C <= 256, any stride", _match_maps,
-        MaskDecoder, imagenet_input, "segmentation",
+        "segmentation", "logits [1, C, h, w], 2 <= C <= 256, any stride",
+        partial(_match_maps, last=False), imagenet_input, "segmentation",
     ),
     Layout(
-        "classification", "logits [1, C], C >= 2", _match_vector,
-        lambda input_size: decode_classification, imagenet_input, "classification",
+        "segmentation_last", "the same as [1, h, w, C]",
+        partial(_match_maps, last=True), imagenet_input, "segmentation",
+    ),
+    Layout(
+        "classification", "logits or probabilities [1, C], C >= 2", _match_vector,
+        imagenet_input, "classification", task="classify",
     ),
 )  # fmt: skip

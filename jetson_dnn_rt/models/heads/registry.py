@@ -1,28 +1,33 @@
 # Copyright 2026 jetson_dnn_rt authors
 # SPDX-License-Identifier: Apache-2.0
 
-"""All known heads, and recognising one from the shapes of the outputs and the input's size.
+"""All known heads, and recognising one by the file's metadata, the outputs and the user's word.
 
 Where the shapes are ambiguous:
 
 - A detector of one output has one row per anchor. One anchor per cell of the strides 8, 16, 32
   (and 64) makes ``cells`` rows, three make ``3 * cells``; so ``[1, cells, 5+C]`` is YOLOX and
   ``[1, 3*cells, 5+C]`` YOLOv5, whatever C. Channels first, ``[1, 4+C, cells]``, is YOLOv8/11.
+- ``[1, 4+C, cells]`` has also the shape of a pose model's or of oriented boxes. Scores lie between
+  0 and 1 and coordinates do not, so one run on a grey picture shows that it is no detector; which
+  of the others it is, the metadata or the user must say.
 - YOLOX files exist with raw offsets and, exported with ``--decode_in_inference``, with boxes.
-  Widths and heights of boxes are exponentials, always > 0; raw ones are their logarithms, and
+  Widths and heights of boxes are exponentials, never < 0; raw ones are their logarithms, and
   among thousands of anchors some are below 0. So one run on a grey picture decides.
 """
 
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from jetson_dnn_rt.errors import ModelError
-from jetson_dnn_rt.models.heads.base import STRIDE_SETS, Grid, Kind, Layout, Outputs, count_cells
+from jetson_dnn_rt.models.heads.base import Decoder, Inspected, Kind, Layout, Match
+from jetson_dnn_rt.models.heads.custom import is_custom, make_layout
 
-_HEADS = ("yolo", "box_lists", "logits")
-"""Modules of this package; the first layout that matches wins."""
+_HEADS = (*("yolo", "yolo_extras", "end_to_end", "detr", "box_lists", "logits", "class_maps"),)
+"""Modules of this package, in the order in which they are asked."""
 
 LAYOUTS: dict[str, Layout] = {
     layout.name: layout
@@ -31,67 +36,139 @@ LAYOUTS: dict[str, Layout] = {
 }
 
 
+def find_layout(head: str) -> Layout:
+    """The layout of a head by its name.
+
+    `ConfigurationError` where it is ``package.module:Class`` and cannot be imported.
+    """
+    return make_layout(head) if is_custom(head) else LAYOUTS[head]
+
+
 @dataclass(frozen=True)
 class Head:
-    """A recognised layout, a key of `LAYOUTS`."""
+    """A recognised layout."""
 
-    name: str
+    name: str  # a key of `LAYOUTS`, or ``package.module:Class``
+    kind: Kind
     classes: int  # 0 where the outputs do not say (torchvision's detectors)
     reason: str  # how it was recognised, for the log
+    make_decoder: Callable[[], Decoder] = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class _Reading:
+    layout: Layout
+    match: Match
 
     @property
-    def layout(self) -> Layout:
-        """The layout by that name."""
-        return LAYOUTS[self.name]
-
-    @property
-    def kind(self) -> Kind:
-        """The task the layout belongs to."""
-        return self.layout.kind
+    def text(self) -> str:
+        """For messages."""
+        why = self.match.fault or self.match.doubt
+        return f"  {self.layout.name}: {self.match.reason}" + (f"; but {why}" if why else "")
 
 
-def recognise_head(
-    outputs: Outputs, input_size: tuple[int, int], head: str = "auto", kind: Kind | None = None
-) -> Head:
+def recognise_head(seen: Inspected, head: str = "auto", kind: Kind | None = None) -> Head:
     """Find the layout of the outputs of one run on a grey picture.
 
-    `head` is ``auto`` or a key of `LAYOUTS` that the outputs must fit; `kind` is the task the
-    model is meant for.
+    `head` is ``auto``, a key of `LAYOUTS`, or ``package.module:Class``
+    (`jetson_dnn_rt.models.heads.custom`); the outputs must fit it. `kind` is the task the model is
+    meant for.
 
     Raises
     ------
     ModelError
-        When no layout fits, or another than the one asked for, or one of another task.
+        When no layout fits, or several do, or another than the one asked for, or the file says
+        that it is something else, or it is a model of another task.
     """
-    if head != "auto" and head not in LAYOUTS:
-        raise ModelError(f"head {head!r} is unknown, known are auto, {', '.join(LAYOUTS)}")
-    shapes = " and ".join(str(list(output.shape)) for output in outputs)
-    # Old YOLOv5 exports return their three feature maps, of five dimensions, after the boxes.
-    if all(output.ndim == 5 for output in outputs[1:]):
-        outputs = outputs[:1]
-    likely: list[Head] = []
-    chosen: Head | None = None
-    for strides in STRIDE_SETS:
-        text = f"cells of strides {', '.join(map(str, strides))}"
-        grid = Grid(count_cells(*input_size, strides), text)
-        for layout in LAYOUTS.values():
-            if (found := layout.match(outputs, grid)) is None:
-                continue
-            candidate = Head(layout.name, found.classes, found.reason)
-            if found.likely:
-                likely.append(candidate)
-            if chosen is None and head in (layout.name, "auto" if found.likely else ""):
-                chosen = candidate
-    if chosen is None and head != "auto":
-        alike = f"look like {likely[0].name!r}" if likely else "fit no known head"
-        raise ModelError(f"head {head!r} needs {LAYOUTS[head].form}, the outputs {shapes} {alike}")
-    if chosen is None:
-        known = "\n".join(f"  {layout.name}: {layout.form}" for layout in LAYOUTS.values())
+    if is_custom(head):
+        layouts = {head: find_layout(head)}
+    elif head != "auto" and head not in LAYOUTS:
         raise ModelError(
-            f"outputs {shapes} of an input of {input_size[0]}x{input_size[1]} fit no known head; "
-            f"known are\n{known}"
+            f"head {head!r} is unknown, known are auto, {', '.join(LAYOUTS)}, or "
+            "package.module:Class for a decoder of your own"
         )
-    if kind is not None and chosen.kind != kind:
-        found_kind = f"{chosen.kind} ({chosen.name}: {chosen.reason})"
-        raise ModelError(f"the task needs a model for {kind}, this one is for {found_kind}")
-    return chosen
+    else:
+        layouts = LAYOUTS
+    readings = [
+        _Reading(layout, match)
+        for layout in layouts.values()
+        if (match := layout.match(seen)) is not None
+    ]
+    chosen = _choose(seen, readings, head)
+    if kind is not None and chosen.layout.kind != kind:
+        found = f"{chosen.layout.kind} ({chosen.layout.name}: {chosen.match.reason})"
+        raise ModelError(
+            f"the task needs a model for {kind}, this one is for {found}; if its outputs only "
+            "look so, set head to package.module:Class, a decoder of your own (docs/models.md)"
+        )
+    match = chosen.match
+    if seen.metadata.end_to_end and chosen.layout.kind == "detection" and match.classes:
+        raise ModelError(
+            "the file's metadata say that its graph suppresses overlaps (end2end, nms), but "
+            f"its outputs are those of every cell ({chosen.layout.name}: {match.reason}): it is "
+            "not what it says; export it again"
+        )
+    names = seen.metadata.names
+    if names is not None and match.classes and match.classes != len(names):
+        raise ModelError(
+            f"the file's metadata names {len(names)} classes, the outputs hold {match.classes} "
+            f"({chosen.layout.name}: {match.reason}): it is not what it says; export it again"
+        )
+    return Head(
+        chosen.layout.name, chosen.layout.kind, match.classes, match.reason, match.make_decoder
+    )
+
+
+def _choose(seen: Inspected, readings: list[_Reading], head: str) -> _Reading:
+    """The reading to take of those whose shapes fit."""
+    shapes = " and ".join(str(list(shape)) for shape in seen.shapes) or "none"
+    about = f"outputs {shapes} of an input of {seen.input_size[0]}x{seen.input_size[1]}"
+    task = seen.metadata.task
+    if task and not is_custom(head):
+        by_task = [reading for reading in readings if reading.layout.task == task]
+        asked = [reading for reading in readings if reading.layout.name == head]
+        if asked and asked[0] not in by_task:
+            raise ModelError(
+                f"head {head!r} contradicts the file, whose metadata say task {task!r}; fix: "
+                "leave head at auto"
+            )
+        if readings and not by_task:
+            texts = "\n".join(reading.text for reading in readings)
+            raise ModelError(
+                f"the file's metadata say task {task!r}, but its {about} fit none of its layouts, "
+                f"only\n{texts}\nfix: export it again, or set head to package.module:Class"
+            )
+        readings = by_task
+    if head != "auto":
+        asked = [reading for reading in readings if reading.layout.name == head]
+        if not asked:
+            alike = [reading.layout.name for reading in readings if not reading.match.fault]
+            text = f"look like {alike[0]!r}" if alike else "fit no known head"
+            form = LAYOUTS[head].form if head in LAYOUTS else "other outputs"
+            raise ModelError(f"head {head!r} needs {form}, the {about} {text}")
+        if asked[0].match.fault:
+            raise ModelError(f"head {head!r} cannot be right: {asked[0].match.fault}")
+        return asked[0]
+    sound = [reading for reading in readings if not reading.match.fault]
+    # The metadata dispel doubts: the file has said which of the readings it is.
+    sure = [reading for reading in sound if task or not reading.match.doubt]
+    if len(sure) == 1 or (sure and task):
+        return sure[0]
+    if readings and not sound:
+        texts = "\n".join(reading.text for reading in readings)
+        raise ModelError(
+            f"{about} fit no known head; by their shapes alone they could be\n{texts}\nfix: set "
+            "head to package.module:Class, a decoder of your own (docs/models.md)"
+        )
+    if readings:
+        texts = "\n".join(reading.text for reading in sure or readings)
+        names = ", ".join(reading.layout.name for reading in sure or sound)
+        fix = f"set head to what it is: {names}"
+        if len(sound) == 1 and sound[0].match.fix:
+            fix = sound[0].match.fix
+        raise ModelError(f"it is not certain how {about} are to be read:\n{texts}\nfix: {fix}")
+    known = "\n".join(f"  {layout.name}: {layout.form}" for layout in LAYOUTS.values())
+    raise ModelError(
+        f"{about} fit no known head; known are\n{known}\nfix: set head to package.module:Class, a "
+        "decoder of your own (docs/models.md)"
+    )

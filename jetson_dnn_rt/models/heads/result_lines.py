@@ -6,48 +6,80 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import cv2
 import numpy as np
+import numpy.typing as npt
 
 from jetson_dnn_rt.models.heads.base import Kind
-from jetson_dnn_rt.results import Classification, Result, Segmentation
+from jetson_dnn_rt.models.heads.labels import name_class, name_mask_classes
+from jetson_dnn_rt.results import Classification, Detections, Result, Segmentation
 
 
 def describe_result(result: Result | None, kind: Kind, labels: Sequence[str]) -> dict[str, object]:
     """The result of a frame: ``boxes``, ``class_shares`` or ``classes``.
 
-    Without a result, the key of `kind` with an empty value.
+    Of several masks ``class_shares`` holds those of each, by its name. Without a result, the key
+    of `kind` with an empty value.
     """
     if isinstance(result, Segmentation):
-        return {"class_shares": _share_classes(result, labels)}
+        if not result.others:
+            return {"class_shares": _share_classes(result, labels)}
+        return {"class_shares": {mask.name: _share_classes(mask, labels) for mask in result.masks}}
     if result is not None:
         found: list[dict[str, object]] = [
-            {"class_id": str(class_id), "label": _name(labels, class_id), "score": round(score, 5)}
+            {
+                "class_id": str(class_id),
+                "label": name_class(labels, class_id),
+                "score": round(score, 5),
+            }
             for class_id, score in zip(
                 result.class_ids.tolist(), result.scores.tolist(), strict=True
             )
         ]
         if isinstance(result, Classification):
             return {"classes": found}
-        for entry, corners in zip(found, result.boxes.tolist(), strict=True):
-            entry["xyxy"] = [round(value, 2) for value in corners]
+        _describe_objects(found, result)
         return {"boxes": found}
     if kind == "segmentation":
         return {"class_shares": {}}
     return {"boxes" if kind == "detection" else "classes": []}
 
 
-def _name(labels: Sequence[str], class_id: int) -> str:
-    return labels[class_id] if class_id < len(labels) else f"class_{class_id}"
+def _describe_objects(entries: list[dict[str, object]], found: Detections) -> None:
+    """Add places, and what the network gives beside them: keys that others do not have."""
+    columns: dict[str, list[object]] = {"xyxy": _round(found.boxes, 2)}
+    if found.rotated is not None:
+        angles = _round(found.rotated[:, 4], 5)
+        columns["rotated"] = [
+            [*box, angle]
+            for box, angle in zip(_round(found.rotated[:, :4], 2), angles, strict=True)
+        ]
+    if found.keypoints is not None:
+        columns["keypoints"] = _round(found.keypoints, 2)
+    if found.instance_mask is not None:
+        counts = np.bincount(found.instance_mask.ravel(), minlength=len(entries) + 1)
+        columns["mask_area"] = counts[1 : len(entries) + 1].tolist()
+    if found.track_ids is not None:
+        columns["track_id"] = [None if i < 0 else i for i in found.track_ids.tolist()]
+    for key, values in columns.items():
+        for entry, value in zip(entries, values, strict=True):
+            entry[key] = value
+
+
+def _round(values: npt.NDArray[np.float32], digits: int) -> list[Any]:
+    rounded: list[Any] = values.astype(np.float64).round(digits).tolist()
+    return rounded
 
 
 def _share_classes(result: Segmentation, labels: Sequence[str]) -> dict[str, float]:
     # OpenCV's histogram keeps neither the interpreter's lock nor a copy of the mask.
     mask = np.ascontiguousarray(result.mask)
+    names = name_mask_classes(labels, result.name, result.classes)
     counts = cv2.calcHist([mask], [0], None, [256], [0, 256]).ravel().tolist()
     return {
-        _name(labels, class_id): round(count / mask.size, 6)
+        name_class(names, class_id): round(count / mask.size, 6)
         for class_id, count in enumerate(counts)
         if count
     }

@@ -23,6 +23,7 @@ size reaches 47.4 dB and takes 810 us instead of 550.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import cv2
@@ -30,6 +31,7 @@ import numpy as np
 
 from jetson_dnn_rt.frames import Frame, Image
 from jetson_dnn_rt.models.input.encodings import YUV_TO_BGR, Encoding, check_frame
+from jetson_dnn_rt.models.input.plans import Plans
 from jetson_dnn_rt.models.input.preprocessing import Floats, Geometry, Preprocessing
 
 _BAND_BYTES = 1 << 15
@@ -39,13 +41,14 @@ _BAND_BYTES = 1 << 15
 class Preprocessor:
     """Writes frames into one input buffer, C-contiguous float32 [1, 3, height, width].
 
-    Nothing is allocated per frame: scratch, planes and padding are made when the size or the
-    encoding of the source changes.
+    Nothing is allocated per frame: scratch and planes are made for each size and encoding of the
+    source, and kept for the last of them. The padding is written when the place of the picture
+    changes, so that nothing stays of a picture that was larger.
 
     Attributes
     ----------
     written_bytes : int
-        Written into the input buffer for the last frame; the padding only for the first one.
+        Written into the input buffer for the last frame, without the padding.
     scratch_bytes : int
         Written elsewhere for it, all of the resized size: channels before they are converted.
     """
@@ -67,16 +70,27 @@ class Preprocessor:
         # All properties that are checked: frames that agree with the last one in them are not
         # checked.
         self._prepared_for: tuple[object, ...] | None = None
+        self._plans: Plans[_Plan] = Plans()
+        self._padded_around: tuple[slice, slice] | None = None
         self._reader: PlaneReader
         self.written_bytes = 0
         self.scratch_bytes = 0
+
+    @property
+    def planned(self) -> int:
+        """Plans made so far: once for each size and encoding, while few of them alternate."""
+        return self._plans.made
+
+    def repad(self) -> None:
+        """Write the padding with the next frame: something else wrote into the input buffer."""
+        self._prepared_for = self._padded_around = None
 
     def write(self, frame: Frame) -> Geometry:
         """Fill the input buffer from `frame`; a `FrameError` leaves it as it was."""
         image = frame.image
         key = (image.shape, image.strides, image.dtype, frame.encoding)
         if key != self._prepared_for:
-            self._prepare(frame, check_frame(frame))
+            self._prepare(self._plans.find(key, lambda: self._plan(frame)))
             self._prepared_for = key
         pixels = self._reader.read(image)
         for plane, source, factor, offset in zip(
@@ -89,19 +103,43 @@ class Preprocessor:
                 np.add(plane, offset, out=plane)
         return self._geometry
 
-    def _prepare(self, frame: Frame, encoding: Encoding) -> None:
+    def _plan(self, frame: Frame) -> _Plan:
+        encoding = check_frame(frame)
         geometry = Geometry.of(self._preprocessing, frame.height, frame.width)
-        self._reader = make_reader(encoding, geometry, self._preprocessing.color)
         rows, columns = geometry.resized_height, geometry.resized_width
         top, left = geometry.offset_y, geometry.offset_x
-        self._planes = [
-            self._destination[0, c, top : top + rows, left : left + columns] for c in range(3)
-        ]
-        padding = self._factors * np.float32(self._preprocessing.pad_value) + self._offsets
-        self._destination[0] = padding[:, None, None]
-        self._geometry = geometry
+        return _Plan(
+            geometry,
+            make_reader(encoding, geometry, self._preprocessing.color),
+            (slice(top, top + rows), slice(left, left + columns)),
+        )
+
+    def _prepare(self, plan: _Plan) -> None:
+        rows, columns = plan.place
+        self._reader, self._geometry = plan.reader, plan.geometry
+        self._planes = [self._destination[0, c, rows, columns] for c in range(3)]
+        if plan.place != self._padded_around:
+            padding = self._factors * np.float32(self._preprocessing.pad_value) + self._offsets
+            whole = self._destination[0]
+            for bar in (
+                whole[:, : rows.start],
+                whole[:, rows.stop :],
+                whole[:, rows, : columns.start],
+                whole[:, rows, columns.stop :],
+            ):
+                bar[:] = padding[:, None, None]
+            self._padded_around = plan.place
         self.written_bytes = sum(plane.nbytes for plane in self._planes)
-        self.scratch_bytes = self._reader.scratch_bytes
+        self.scratch_bytes = plan.reader.scratch_bytes
+
+
+@dataclass(frozen=True, eq=False)
+class _Plan:
+    """The way of pictures of one size and encoding into the input."""
+
+    geometry: Geometry
+    reader: PlaneReader
+    place: tuple[slice, slice]  # rows and columns of the input that the picture fills
 
 
 class PlaneReader(Protocol):

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError
 from jetson_dnn_rt.models.heads.base import Kind
+from jetson_dnn_rt.models.input.preprocessing import Preprocessing
 from jetson_dnn_rt.models.model import Opened, SourceOptions
 from jetson_dnn_rt.models.sources.files import hash_bytes
 
@@ -33,7 +34,8 @@ def open_source(name: str, options: SourceOptions) -> Opened:
     """Make a model from the text after ``null:``."""
     script, kind = NullScript.parse(name)
     size = options.input_size or (64, 64)
-    return Opened(NullOrigin(script, kind), hash_bytes(f"null:{name}".encode()), size)
+    model_hash = hash_bytes(f"null:{name}".encode())
+    return Opened(NullOrigin(script, kind), model_hash, size, Preprocessing(*size))
 
 
 @dataclass(frozen=True)
@@ -81,8 +83,11 @@ class NullOrigin:
         self._kind = kind
 
     def probe(self, height: int, width: int) -> tuple[npt.NDArray[Any], ...]:
-        """The outputs, whatever the size."""
-        return tuple(np.zeros(shape, np.float32) for shape in _OUTPUTS[self._kind])
+        """The outputs: few boxes, or maps of an eighth of the size."""
+        shapes = _OUTPUTS[self._kind]
+        if self._kind == "segmentation":
+            shapes = ((1, 2, -(-height // 8), -(-width // 8)),)
+        return tuple(np.zeros(shape, np.float32) for shape in shapes)
 
     def torch_module(self) -> NoReturn:
         """Raise `BackendUnavailableError`: there is neither a module nor an ONNX model."""

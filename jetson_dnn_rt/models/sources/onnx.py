@@ -1,12 +1,12 @@
 # Copyright 2026 jetson_dnn_rt authors
 # SPDX-License-Identifier: Apache-2.0
 
-"""ONNX files: checked, and passed unchanged to the back ends that run ONNX natively."""
+"""ONNX files: checked, and passed to the back ends that run ONNX natively."""
 
 from __future__ import annotations
 
-import ast
 import importlib.util
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,43 +14,66 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from jetson_dnn_rt.errors import BackendUnavailableError, ModelError
-from jetson_dnn_rt.models.heads.labels import names_of_mapping
+from jetson_dnn_rt.models.metadata import read_metadata
 from jetson_dnn_rt.models.model import Opened, Origin, SourceOptions, make_probe_input
 from jetson_dnn_rt.models.sources.files import hash_bytes, import_package, read_model_file
+from jetson_dnn_rt.models.sources.onnx_interface import (
+    adapt,
+    describe_inputs,
+    find_plugins,
+    make_outputs,
+    sort_nodes,
+)
 from jetson_dnn_rt.models.sources.torch import run_module, run_onnx
 
 if TYPE_CHECKING:
     import onnx
     import torch
 
-_MAX_NAMES_CHARACTERS = 1 << 16
+logger = logging.getLogger(__name__)
 
 
 def open_source(name: str, options: SourceOptions) -> Opened:
     """Check and load a file."""
-    origin = OnnxOrigin(Path(name), options.input_size)
+    origin = OnnxOrigin(Path(name), options)
     model_hash = hash_bytes(origin.onnx_model())
-    return Opened(origin, model_hash, origin.input_size, labels=origin.names)
+    return Opened(
+        origin,
+        model_hash,
+        origin.input_size,
+        labels=origin.metadata.names,
+        metadata=origin.metadata,
+        output_names=origin.output_names,
+        takes_bytes=origin.takes_bytes,
+        inputs=origin.inputs,
+    )
 
 
 class OnnxOrigin:
-    """A network in a single ONNX file; `input_size` applies where the file leaves it open.
+    """A network in a single ONNX file, brought to one float32 image ``[1, 3, H, W]``.
 
-    `ModelError` where the file is missing, empty, damaged, split in several files, or its input is
-    not one float32 image ``[1, 3, H, W]``.
+    See `jetson_dnn_rt.models.sources.onnx_interface` for what `options` and the file may say.
+    `ModelError` where the file is missing, empty, damaged, split in several files, or no image can
+    be brought to its input.
     """
 
     exports = False
 
-    def __init__(self, path: Path, input_size: tuple[int, int] | None = None) -> None:
+    def __init__(self, path: Path, options: SourceOptions) -> None:
         self._path = path
         data = read_model_file(path)
-        model = _parse(path, data)
-        value, self.input_size = _check_input(path, model, input_size)
-        # Open dimensions are fixed once, here, so that every back end sees the same shapes.
-        is_open = _fix_input(model, value, (1, 3, *self.input_size))
-        self._data = model.SerializeToString() if is_open else data
-        self.names = _read_names(model)
+        model, is_sorted = _parse(path, data)
+        self.metadata = read_metadata({p.key: p.value for p in model.metadata_props})
+        self.inputs = describe_inputs(model)
+        try:
+            adapted = adapt(model, options, self.metadata)
+        except ModelError as error:
+            raise ModelError(f"{path} {error}") from error
+        self.input_size = adapted.input_size
+        self.takes_bytes = adapted.takes_bytes
+        self._data = data if is_sorted and not adapted.changed else model.SerializeToString()
+        self.output_names = tuple(output.name for output in model.graph.output)
+        self._plugins = find_plugins(model)
 
     def onnx_model(self) -> bytes:
         """The file's content."""
@@ -63,7 +86,13 @@ class OnnxOrigin:
         return convert_to_torch(self._data, str(self._path))
 
     def probe(self, height: int, width: int) -> tuple[npt.NDArray[Any], ...]:
-        """See `probe_onnx`."""
+        """See `probe_onnx`; zeros of the shapes in the file where TensorRT alone can run it."""
+        if self._plugins:
+            logger.info(
+                "%s holds %s, which TensorRT alone runs: its outputs are taken from the file",
+                self._path, ", ".join(self._plugins),
+            )  # fmt: skip
+            return make_outputs(self._path, _parse(self._path, self._data)[0])
         return probe_onnx(self, (height, width), str(self._path))
 
 
@@ -80,7 +109,8 @@ def probe_onnx(origin: Origin, size: tuple[int, int], name: str) -> tuple[npt.ND
     )
 
 
-def _parse(path: Path, data: bytes) -> onnx.ModelProto:
+def _parse(path: Path, data: bytes) -> tuple[onnx.ModelProto, bool]:
+    """Read and check a file; also whether its nodes were in order."""
     onnx = import_package("onnx", "an ONNX file")
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
@@ -96,11 +126,13 @@ def _parse(path: Path, data: bytes) -> onnx.ModelProto:
             )
     if not model.graph.node or not model.graph.output:
         raise ModelError(f"{path} is damaged or no ONNX file: it holds no graph")
+    is_sorted = not sort_nodes(model)
     try:
-        onnx.checker.check_model(model)
+        if not find_plugins(model):  # which the checker does not know
+            onnx.checker.check_model(model)
     except onnx.checker.ValidationError as error:
         raise ModelError(f"{path} is damaged or no valid ONNX: {error}") from error
-    return model
+    return model, is_sorted
 
 
 def _find_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
@@ -121,56 +153,3 @@ def _find_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
                 waiting.append(value)
             else:
                 waiting.extend(value)
-
-
-def _check_input(
-    path: Path, model: onnx.ModelProto, input_size: tuple[int, int] | None
-) -> tuple[onnx.ValueInfoProto, tuple[int, int]]:
-    import onnx
-
-    weights = {tensor.name for tensor in model.graph.initializer}
-    inputs = [value for value in model.graph.input if value.name not in weights]
-    if len(inputs) != 1:
-        raise ModelError(f"{path} has {len(inputs)} inputs, needed is one image")
-    tensor = inputs[0].type.tensor_type
-    shape = [d.dim_value if d.HasField("dim_value") else 0 for d in tensor.shape.dim]
-    if tensor.elem_type != onnx.TensorProto.FLOAT:
-        name = onnx.TensorProto.DataType.Name(tensor.elem_type)
-        raise ModelError(f"{path} takes {name}, needed is a float32 input")
-    if len(shape) != 4 or shape[0] not in (0, 1) or shape[1] not in (0, 3):
-        raise ModelError(f"{path} takes {shape} (0 = open), needed is [1, 3, H, W]")
-    size = input_size or (shape[2], shape[3])
-    if 0 in size:
-        raise ModelError(f"{path} leaves its input size open: give input_size")
-    if shape[2] not in (0, size[0]) or shape[3] not in (0, size[1]):
-        said = f"input_size says {size[0]}x{size[1]}"
-        raise ModelError(f"{path} takes {shape[2]}x{shape[3]}, {said}")
-    return inputs[0], size
-
-
-def _fix_input(model: onnx.ModelProto, value: onnx.ValueInfoProto, shape: tuple[int, ...]) -> bool:
-    """Write the shape of the input into the graph; True where something was open."""
-    dimensions = value.type.tensor_type.shape.dim
-    if all(d.HasField("dim_value") and d.dim_value > 0 for d in dimensions):
-        return False
-    for dimension, size in zip(dimensions, shape, strict=True):
-        dimension.dim_value = size
-    # Shapes that the file records after the input may contradict the fixed sizes.
-    del model.graph.value_info[:]
-    for output in model.graph.output:
-        for dimension in output.type.tensor_type.shape.dim:
-            if not dimension.HasField("dim_value"):
-                dimension.Clear()
-    return True
-
-
-def _read_names(model: onnx.ModelProto) -> tuple[str, ...] | None:
-    """Class names that Ultralytics' exports carry, ``{0: 'person', ...}`` as text."""
-    text = next((p.value for p in model.metadata_props if p.key == "names"), "")
-    if not text or len(text) > _MAX_NAMES_CHARACTERS:
-        return None
-    try:
-        names = ast.literal_eval(text)
-        return names_of_mapping(names) if isinstance(names, dict) else None
-    except (ValueError, SyntaxError, MemoryError, RecursionError, ModelError):
-        return None

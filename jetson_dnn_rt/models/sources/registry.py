@@ -20,12 +20,18 @@ from __future__ import annotations
 import importlib
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, get_args
 
+import numpy as np
+
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
-from jetson_dnn_rt.models.heads.base import Kind
+from jetson_dnn_rt.models.heads.base import Inspected, Kind
 from jetson_dnn_rt.models.heads.labels import resolve_labels
-from jetson_dnn_rt.models.heads.registry import recognise_head
+from jetson_dnn_rt.models.heads.registry import Head, find_layout, recognise_head
+from jetson_dnn_rt.models.heads.yolo import ULTRALYTICS_INPUTS
+from jetson_dnn_rt.models.input.preprocessing import Preprocessing
+from jetson_dnn_rt.models.metadata import MAX_SIDE
 from jetson_dnn_rt.models.model import Model, Opened, SourceOptions
 
 logger = logging.getLogger(__name__)
@@ -50,6 +56,8 @@ def load_model(
     weights: str = "DEFAULT",
     preprocessing: Mapping[str, Any] | None = None,
     trust: bool = False,
+    outputs: Sequence[str] = (),
+    constants: Sequence[str] = (),
 ) -> Model:
     """Load a model, run it once on a grey picture, and recognise its head.
 
@@ -60,7 +68,8 @@ def load_model(
     kind : str, optional
         The task it is for; a model of another task is refused.
     head : str
-        ``auto``, or the layout (`jetson_dnn_rt.models.heads.registry.LAYOUTS`).
+        ``auto``, the layout (`jetson_dnn_rt.models.heads.registry.LAYOUTS`), or
+        ``package.module:Class`` (`jetson_dnn_rt.models.heads.custom`).
     labels : str or sequence of str, optional
         ``coco80``, ``coco91``, ``voc21``, ``imagenet``, a file, or the names.
     input_size : tuple of int, optional
@@ -72,6 +81,10 @@ def load_model(
     trust : bool
         Read code (``exported:``) even from files that other users may change
         (`jetson_dnn_rt.safety.trust`).
+    outputs : sequence of str
+        Names of the outputs to use, in that order, where an ONNX file has more.
+    constants : sequence of str
+        ``NAME=VALUE`` for each input of an ONNX file beside the image; the value as in YAML.
 
     Raises
     ------
@@ -82,35 +95,137 @@ def load_model(
     BackendUnavailableError
         When a library that is needed to read the model is missing.
     """
+    options = SourceOptions(input_size, weights, labels, trust, tuple(outputs), tuple(constants))
+    opened = open_network(source, options)
+    seen = inspect_network(opened, options)
+    return make_model(source, opened, seen, options, kind, head, preprocessing or {})
+
+
+def open_network(source: str, options: SourceOptions) -> Opened:
+    """Do the first of the steps of `load_model`: read the file or build the architecture."""
     scheme, separator, name = source.partition(":")
     if not separator or scheme not in SOURCES or not name:
         known = ", ".join(f"{scheme}:" for scheme in SOURCES)
         raise ConfigurationError(f"model {source!r} is unknown: it must start with one of {known}")
+    size = options.input_size
+    if size is not None and not all(1 <= side <= MAX_SIDE for side in size):
+        raise ConfigurationError(f"input_size must be two sides in [1, {MAX_SIDE}]: {size}")
+    if (options.outputs or options.constants) and scheme != "onnx":
+        raise ConfigurationError(
+            f"outputs and constant_inputs are for onnx: models, not for {source!r}"
+        )
+    opened: Opened = importlib.import_module(SOURCES[scheme]).open_source(name, options)
+    return opened
+
+
+def inspect_network(opened: Opened, options: SourceOptions) -> Inspected:
+    """Do the second step: run it once on a grey picture."""
+    size = opened.input_size
+    probed = opened.origin.probe(*size)
+    if not all(isinstance(output, np.ndarray) for output in probed):
+        raise ModelError("an output is a list, not a tensor; fix: name the others in `outputs`")
+    outputs = tuple(
+        # Masks that were compared with a threshold inside.
+        output.astype(np.uint8) if output.dtype == np.bool_ else output
+        for output in probed
+    )
+    for output in outputs:
+        # A list may be empty: nothing is seen in a grey picture.
+        if output.dtype.kind not in "fiu" or not output.ndim or 0 in output.shape[1:]:
+            raise ModelError(
+                f"an output is {output.dtype} {list(output.shape)} for a grey picture, needed are "
+                "numbers with a batch; fix: name the others in `outputs`"
+            )
+    return Inspected(outputs, size, opened.output_names, opened.metadata, bool(options.outputs))
+
+
+def make_model(
+    source: str,
+    opened: Opened,
+    seen: Inspected,
+    options: SourceOptions,
+    kind: Kind | None,
+    head: str,
+    preprocessing: Mapping[str, Any],
+) -> Model:
+    """Do the last step: recognise the head, settle preprocessing and labels, and log them."""
     if kind is not None and kind not in get_args(Kind):
         raise ConfigurationError(f"kind must be one of {get_args(Kind)}: {kind!r}")
-    if input_size is not None and not all(1 <= side <= 8192 for side in input_size):
-        raise ConfigurationError(f"input_size must be two sides in [1, 8192]: {input_size}")
-    module = importlib.import_module(SOURCES[scheme])
-    opened: Opened = module.open_source(name, SourceOptions(input_size, weights, labels, trust))
-    size = opened.input_size
-    outputs = opened.origin.probe(*size)
+    size, labels = opened.input_size, options.labels
     try:
-        found = recognise_head(outputs, size, head, kind)
-        suggested = opened.preprocessing or found.layout.preprocessing(*size)
-        settled = suggested.override(preprocessing or {})
+        found = recognise_head(seen, head, kind)
+        settled, assumed = _settle_preprocessing(opened, found, preprocessing)
         if (settled.height, settled.width) != size:
             raise ModelError(
                 f"preprocessing gives {settled.height}x{settled.width}, the model takes "
                 f"{size[0]}x{size[1]}; set input_size instead"
             )
         classes = found.classes
-        if not classes and labels is None and opened.labels is None:
-            classes = found.layout.default_classes
+        guessed = not classes and labels is None and opened.labels is None
+        if guessed:
+            classes = find_layout(found.name).default_classes
         names = resolve_labels(labels, opened.labels, found.kind, classes)
     except ModelError as error:
         raise ModelError(f"{source}: {error}") from error
+    said = f", metadata of {opened.metadata.exporter}" if opened.metadata.exporter else ""
     logger.info(
-        "%s: head %s (%s), %d classes, input %dx%d",
-        source, found.name, found.reason, len(names), *size,
+        "%s: head %s (%s%s), %d classes, input %dx%d",
+        source, found.name, found.reason, said, len(names), *size,
     )  # fmt: skip
-    return Model(source, found, settled, names, opened.model_hash, opened.origin)
+    if labels and classes and len(names) != classes:
+        logger.warning(
+            "%s: labels are %d names for a model of %d classes; fix: give as many",
+            source, len(names), classes,
+        )  # fmt: skip
+    if labels and opened.labels and tuple(names) != tuple(opened.labels):
+        logger.warning(
+            "%s: labels replace the names in the file, %s ...; fix: leave them out to have those",
+            source, ", ".join(opened.labels[:3]),
+        )  # fmt: skip
+    if guessed:
+        logger.warning(
+            "%s: neither the file nor the outputs tell how many classes there are: %d were "
+            "assumed, %s ... fix: set labels", source, len(names), ", ".join(names[:3]),
+        )  # fmt: skip
+    if assumed:
+        logger.warning(
+            "%s: preprocessing was assumed, not read from the file: %s; wrong values give "
+            "nonsense without an error. fix: set %s as in training, or compare them in pictures: "
+            "jetson-dnn-rt inspect %s --frames DIR",
+            source, describe_preprocessing(settled),
+            ", ".join(f"preprocessing.{key}" for key in assumed), source,
+        )  # fmt: skip
+    return Model(
+        source, found, settled, names, opened.model_hash, opened.origin,
+        opened.metadata, opened.output_names, assumed, guessed,
+    )  # fmt: skip
+
+
+_COLOURS = ("color", "scale", "mean", "std")
+"""The four fields of a preprocessing whose wrong values nobody notices but by the results."""
+
+
+def _settle_preprocessing(
+    opened: Opened, head: Head, given: Mapping[str, Any]
+) -> tuple[Preprocessing, tuple[str, ...]]:
+    """The preprocessing, and those of its fields that are assumed."""
+    layout = find_layout(head.name)
+    # Layouts that other exporters use, too.
+    prepare = ULTRALYTICS_INPUTS.get(opened.metadata.task) or layout.preprocessing
+    suggested = opened.preprocessing or prepare(*opened.input_size)
+    known = opened.preprocessing is not None or opened.metadata.is_ultralytics or layout.declared
+    assumed = [] if known else [key for key in _COLOURS if key not in given]
+    if opened.takes_bytes:
+        suggested = replace(suggested, scale=1.0, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
+        assumed = [key for key in assumed if key == "color"]
+    return suggested.override(given), tuple(assumed)
+
+
+def describe_preprocessing(preprocessing: Preprocessing) -> str:
+    """For people: ``resize stretch, color rgb, scale 0.00392, mean 0 0 0, std 1 1 1``."""
+    mean, std = (" ".join(f"{v:.4g}" for v in values) for values in
+                 (preprocessing.mean, preprocessing.std))  # fmt: skip
+    return (
+        f"resize {preprocessing.resize}, color {preprocessing.color}, "
+        f"scale {preprocessing.scale:.4g}, mean {mean}, std {std}"
+    )

@@ -85,7 +85,7 @@ class CameraNode(ManagedNode):
 
     @property
     def size(self) -> tuple[int, int] | None:
-        """Height and width of the frames; None while unconfigured."""
+        """Height and width of the first frame; None while unconfigured."""
         camera = self.camera
         return None if camera is None else camera.size
 
@@ -128,6 +128,7 @@ class CameraNode(ManagedNode):
         self._arrivals = Arrivals(period_ns, values.tolerance)
         height, width = self.camera.size
         self._info = make_camera_info(values.camera_info_url, height, width)
+        self._other_info = make_camera_info("", height, width)
         image_topic = self.resolve_topic_name("image_raw")
         self._writer = ImageWriter(ENCODING)
         self._images, self._compressed, self._infos = (
@@ -226,18 +227,20 @@ class CameraNode(ManagedNode):
             message = compress_image(frame.image, frame, ENCODING, "jpeg", quality)
             self._compressed.publish(message)
         if self._infos.get_subscription_count():
-            fill_header(self._info.header, frame)
-            self._infos.publish(self._info)
+            info = self._info
+            if (info.height, info.width) != (frame.height, frame.width):
+                # The calibration is for the first size: it would be wrong for this picture.
+                info = self._other_info
+                info.height, info.width = frame.height, frame.width
+            fill_header(info.header, frame)
+            self._infos.publish(info)
 
     def _make_status(self) -> Any:
-        camera = self.camera
-        return self._describe_stream(
-            extra={
-                "source": self.parameters.source,
-                "frames": self.frames,
-                "reopened": 0 if camera is None else camera.state.reopened,
-            }
-        )
+        extra: dict[str, object] = {"source": self.parameters.source, "frames": self.frames}
+        if (camera := self.camera) is not None:
+            extra |= {"reopened": camera.state.reopened, "unreadable": camera.state.unreadable}
+            extra |= camera.sizes.describe()
+        return self._describe_stream(extra=extra)
 
     def _make_image_status(self) -> Any:
         return self._describe_stream(topic=self.resolve_topic_name("image_raw"))

@@ -42,7 +42,7 @@ class TaskInfo:
 
 @dataclass(frozen=True)
 class CameraReport:
-    """A camera: source, size in pixels, rate and the frames that it delivered."""
+    """A camera: source, size of its first frame in pixels, rate, what it delivered."""
 
     name: str
     source: str
@@ -51,6 +51,8 @@ class CameraReport:
     rate_hz: float
     frames: int
     error: str
+    size_changes: int  # frames of another size than the one before
+    unreadable: int  # pictures that could not be decoded, which are not among the frames
 
 
 @dataclass(frozen=True)
@@ -213,9 +215,17 @@ def _describe(node: PerceptionNode) -> GraphInfo:
     )
 
 
-def _describe_camera(name: str, camera: Any) -> CameraReport:
-    height, width = camera.size or (0, 0)
-    error = "" if camera.camera is None else camera.camera.state.error
+def _describe_camera(name: str, node: Any) -> CameraReport:
+    height, width = node.size or (0, 0)
+    camera = node.camera
     return CameraReport(
-        name, camera.parameters.source, width, height, camera.rate_hz, camera.frames, error
+        name,
+        node.parameters.source,
+        width,
+        height,
+        node.rate_hz,
+        node.frames,
+        "" if camera is None else camera.state.error,
+        0 if camera is None else camera.sizes.changes,
+        0 if camera is None else camera.state.unreadable,
     )

@@ -30,16 +30,25 @@ from jetson_dnn_rt.config.nodes import (
 from jetson_dnn_rt.config.parameter_file import ParameterFile, matches, read_parameter_files
 from jetson_dnn_rt.config.perception import default_camera, read_task, refuse_shared_topics
 from jetson_dnn_rt.config.process import ProcessConfig
-from jetson_dnn_rt.config.task import OUTPUTS, TaskConfig, defaults_of
+from jetson_dnn_rt.config.result_topics import list_results
+from jetson_dnn_rt.config.task import TaskConfig, defaults_of
 from jetson_dnn_rt.errors import ConfigurationError
 
 NONE = "none"
 """Value of the argument `cameras` for cameras that run elsewhere."""
 
-EXECUTABLES = {"detection": "detector", "segmentation": "segmenter"}
+EXECUTABLES = {
+    "detection": "detector",
+    "segmentation": "segmenter",
+    "classification": "classifier",
+}
 """Executable whose defaults a task has, by their kind."""
 
-MODELS = {"detection": "model", "segmentation": "segmenter_model"}
+MODELS = {
+    "detection": "model",
+    "segmentation": "segmenter_model",
+    "classification": "classifier_model",
+}
 """Argument with the model of the tasks of a kind."""
 
 _WORDS = {
@@ -119,10 +128,13 @@ class Graph:
     processes: Sequence[Process]
 
     @property
-    def outputs(self) -> dict[str, str]:
-        """Full name of the main topic of each task."""
+    def outputs(self) -> dict[str, list[str]]:
+        """Full names of the main topics of each task: one, or of several masks one each."""
         return {
-            name: posixpath.join(self.file.namespace, posixpath.dirname(name), OUTPUTS[task.kind])
+            name: [
+                posixpath.join(self.file.namespace, posixpath.dirname(name), topic)
+                for topic in list_results(task)
+            ]
             for name, task in self.tasks.items()
         }
 

@@ -38,6 +38,11 @@ def segmenter() -> int:
     return _run("tasks.task_node", "SegmenterNode")
 
 
+def classifier() -> int:
+    """Run one classification task with an executor of its own."""
+    return _run("tasks.task_node", "ClassifierNode")
+
+
 def perception() -> int:
     """Run all tasks and cameras in one process."""
     return _run("perception", "PerceptionNode", arguments=sys.argv[1:])

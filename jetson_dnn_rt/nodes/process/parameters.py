@@ -43,7 +43,7 @@ def make_descriptor(item: Item) -> ParameterDescriptor:
     """Describe a parameter for ``ros2 param describe``."""
     descriptor = ParameterDescriptor(description=item.description, read_only=item.read_only)
     if item.choices:
-        descriptor.additional_constraints = "one of " + ", ".join(item.choices)
+        descriptor.additional_constraints = f"one of {item.listed_choices}"
     if item.words:
         descriptor.additional_constraints = "a number, or " + ", ".join(item.words)
     if item.limits is not None and item.kind is int:

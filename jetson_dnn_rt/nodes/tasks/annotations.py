@@ -1,7 +1,7 @@
 # Copyright 2026 jetson_dnn_rt authors
 # SPDX-License-Identifier: Apache-2.0
 
-"""Boxes as Foxglove's ImageAnnotations: a light overlay that the viewer draws itself."""
+"""Objects as Foxglove's ImageAnnotations: a light overlay that the viewer draws itself."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from jetson_dnn_rt.nodes.tasks.conversion import fill_stamp
-from jetson_dnn_rt.nodes.tasks.drawing import class_color
+from jetson_dnn_rt.nodes.tasks.drawing import KEYPOINT_SCORE, caption_objects, color_objects
 
 if TYPE_CHECKING:
     from rclpy.node import Node
@@ -24,7 +24,7 @@ MISSING = (
     "ros-<distro>-foxglove-msgs"
 )
 
-THICKNESS, FONT_SIZE = 2.0, 14.0
+THICKNESS, POINT_SIZE, FONT_SIZE = 2.0, 6.0, 14.0
 """Pixels of the image."""
 
 
@@ -39,7 +39,7 @@ def make_annotations(node: Node, labels: Sequence[str], qos: QoSProfile) -> Anno
 
 
 class Annotations:
-    """``annotations``: an outline and a text for each box, while somebody subscribes.
+    """``annotations``: outline, keypoints and a text of each object, while somebody subscribes.
 
     `messages` is the module ``foxglove_msgs.msg``.
     """
@@ -58,31 +58,39 @@ class Annotations:
         make, message = self._messages, self._messages.ImageAnnotations()
         if hasattr(message, "timestamp"):  # not in early versions
             fill_stamp(message.timestamp, frame)
-        for (x1, y1, x2, y2), score, class_id in zip(
-            detections.boxes.tolist(),
-            detections.scores.tolist(),
-            detections.class_ids.tolist(),
+
+        def place(points: Sequence[Sequence[float]]) -> list[Any]:
+            return [make.Point2(x=x, y=y) for x, y in points]
+
+        keypoints: list[list[list[float]]] = [[]] * len(detections)
+        if detections.keypoints is not None:
+            keypoints = detections.keypoints.tolist()
+        for corners, points, (blue, green, red), caption in zip(
+            detections.outlines.tolist(),
+            keypoints,
+            color_objects(detections),
+            caption_objects(detections, self._labels),
             strict=True,
         ):
-            blue, green, red = (value / 255.0 for value in class_color(class_id))
-            color = make.Color(r=red, g=green, b=blue, a=1.0)
-            corners = ((x1, y1), (x2, y1), (x2, y2), (x1, y2))
-            box = make.PointsAnnotation(
-                type=make.PointsAnnotation.LINE_LOOP,
-                points=[make.Point2(x=x, y=y) for x, y in corners],
-                outline_color=color,
-                thickness=THICKNESS,
-            )
-            name = self._labels[class_id] if class_id < len(self._labels) else str(class_id)
+            color = make.Color(r=red / 255.0, g=green / 255.0, b=blue / 255.0, a=1.0)
+            kinds = make.PointsAnnotation
+            drawn = [kinds(type=kinds.LINE_LOOP, points=place(corners), thickness=THICKNESS)]
+            if shown := [(x, y) for x, y, score in points if score >= KEYPOINT_SCORE]:
+                dots = kinds(type=kinds.POINTS, points=place(shown), thickness=POINT_SIZE)
+                dots.fill_color = color
+                drawn.append(dots)
+            for one in drawn:
+                one.outline_color = color
+                fill_stamp(one.timestamp, frame)
+                message.points.append(one)
+            x, y = map(min, zip(*corners, strict=True))
             text = make.TextAnnotation(
-                position=make.Point2(x=x1, y=y1),
-                text=f"{name} {score:.2f}",
+                position=make.Point2(x=x, y=y),
+                text=caption,
                 font_size=FONT_SIZE,
                 text_color=make.Color(r=1.0, g=1.0, b=1.0, a=1.0),
                 background_color=color,
             )
-            fill_stamp(box.timestamp, frame)
             fill_stamp(text.timestamp, frame)
-            message.points.append(box)
             message.texts.append(text)
         return message

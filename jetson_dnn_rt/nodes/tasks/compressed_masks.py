@@ -5,16 +5,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import cv2
-import numpy as np
+import numpy.typing as npt
 from sensor_msgs.msg import CompressedImage
 
-from jetson_dnn_rt.frames import Frame, Image
+from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.nodes.process.qos import OVERRIDABLE
-from jetson_dnn_rt.nodes.tasks.conversion import compress_image, make_palette
+from jetson_dnn_rt.nodes.tasks.conversion import compress_image
 from jetson_dnn_rt.nodes.tasks.mailbox import Mailbox
 
 if TYPE_CHECKING:
@@ -26,45 +26,47 @@ NICE = 10
 OPTIONS = (cv2.IMWRITE_PNG_COMPRESSION, 1)
 """Fast: masks are large areas of one value."""
 
+Mask = npt.NDArray[Any]
+
+Picture = tuple[str, Callable[[Mask], Mask]]
+"""Encoding of a topic, and what makes its picture, grey or BGR, of a mask."""
+
 
 class CompressedMasks:
-    """``<mask>/compressed`` of both masks, from a thread of low priority; the newest one counts.
+    """``<topic>/compressed`` of pictures of a mask, from a thread of low priority.
 
-    `class_topic` and `color_topic` are full names; `make_qos` makes a profile for each publisher.
+    The newest mask counts. `pictures` are by the full name of the topic; `make_qos` makes a
+    profile for each publisher.
     """
 
     def __init__(
-        self, node: Node, class_topic: str, color_topic: str, make_qos: Callable[[], QoSProfile]
+        self, node: Node, pictures: Mapping[str, Picture], make_qos: Callable[[], QoSProfile]
     ) -> None:
-        self._class_publisher, self._color_publisher = (
+        self.publishers = [
             node.create_publisher(
                 CompressedImage,
                 f"{topic}/compressed",
                 make_qos(),
                 qos_overriding_options=OVERRIDABLE(),
             )
-            for topic in (class_topic, color_topic)
-        )
-        self._palette = np.ascontiguousarray(make_palette()[:, ::-1])  # BGR, as cv2 writes
-        self._mailbox: Mailbox[tuple[Image, Frame]] = Mailbox(
+            for topic in pictures
+        ]
+        self._pictures = tuple(pictures.values())
+        self._mailbox: Mailbox[tuple[Mask, Frame]] = Mailbox(
             "compressed-masks", self._encode, nice=NICE
         )
 
-    def publish(self, mask: Image, frame: Frame) -> None:
+    def publish(self, mask: Mask, frame: Frame) -> None:
         """Queue a mask, [H, W], if somebody subscribes; returns at once."""
-        publishers = (self._class_publisher, self._color_publisher)
-        if any(publisher.get_subscription_count() for publisher in publishers):
+        if any(publisher.get_subscription_count() for publisher in self.publishers):
             self._mailbox.put((mask, frame))
 
     def close(self) -> None:
         """Stop the thread."""
         self._mailbox.close()
 
-    def _encode(self, item: tuple[Image, Frame]) -> None:
+    def _encode(self, item: tuple[Mask, Frame]) -> None:
         mask, frame = item
-        if self._class_publisher.get_subscription_count():
-            message = compress_image(mask, frame, "mono8", "png", OPTIONS)
-            self._class_publisher.publish(message)
-        if self._color_publisher.get_subscription_count():
-            message = compress_image(self._palette[mask], frame, "rgb8", "png", OPTIONS)
-            self._color_publisher.publish(message)
+        for publisher, (encoding, make) in zip(self.publishers, self._pictures, strict=True):
+            if publisher.get_subscription_count():
+                publisher.publish(compress_image(make(mask), frame, encoding, "png", OPTIONS))

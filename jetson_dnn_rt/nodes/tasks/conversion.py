@@ -10,8 +10,9 @@ against 0.02 ms). The way from images to frames is `jetson_dnn_rt.cameras.image_
 from __future__ import annotations
 
 import array
+import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import cv2
 import numpy as np
@@ -19,15 +20,28 @@ import numpy.typing as npt
 
 from jetson_dnn_rt.cameras.image_messages import MAX_FRAME_ID, stamp_to_ns
 from jetson_dnn_rt.frames import Frame, Image
-from jetson_dnn_rt.models.input.encodings import ENCODINGS
-from jetson_dnn_rt.results import Detections
+from jetson_dnn_rt.results import Classification, Detections
 
 if TYPE_CHECKING:
     from builtin_interfaces.msg import Time
-    from sensor_msgs.msg import CompressedImage
+    from sensor_msgs.msg import CompressedImage, PointCloud2
     from sensor_msgs.msg import Image as ImageMessage
     from std_msgs.msg import Header
+    from vision_msgs.msg import Classification as ClassificationMessage
     from vision_msgs.msg import Detection2DArray
+
+_BIG_ENDIAN = sys.byteorder == "big"
+
+_FORMS: dict[str, tuple[type[np.generic], int]] = {
+    "mono8": (np.uint8, 1),
+    "mono16": (np.uint16, 1),
+    "bgr8": (np.uint8, 3),
+    "rgb8": (np.uint8, 3),
+}
+"""Type and channels of the pixels of images that are published, by their encoding."""
+
+POINT_FIELDS = ("x", "y", "score")
+"""Of a keypoint, float32 each."""
 
 
 def fill_header(header: Header, frame: Frame) -> None:
@@ -62,29 +76,89 @@ class DetectionsWriter:
         self._pool: list = []
 
     def write(self, detections: Detections, frame: Frame) -> Detection2DArray:
-        """Write boxes in pixels of the source image; an empty array is a result too."""
+        """Write boxes in pixels of the source image; an empty array is a result too.
+
+        The box is the turned one where the network gives it.
+        """
         fill_header(self.message.header, frame)
         count = len(detections)
         while len(self._pool) < count:
             item = self._make_detection()
             item.results.append(self._make_hypothesis())
             self._pool.append(item)
-        corners = detections.boxes.tolist()
-        for item, (x1, y1, x2, y2), score, class_id in zip(
+        if detections.rotated is None:
+            boxes = [
+                ((x1 + x2) / 2.0, (y1 + y2) / 2.0, x2 - x1, y2 - y1, 0.0)
+                for x1, y1, x2, y2 in detections.boxes.tolist()
+            ]
+        else:
+            boxes = detections.rotated.tolist()
+        tracks = [-1] * count if detections.track_ids is None else detections.track_ids.tolist()
+        for item, (x, y, width, height, angle), track, score, class_id in zip(
             self._pool,
-            corners,
+            boxes,
+            tracks,
             detections.scores.tolist(),
             detections.class_ids.tolist(),
             strict=False,  # the pool may hold more
         ):
             fill_header(item.header, frame)
+            item.id = "" if track < 0 else str(track)
             box = item.bbox
-            box.center.position.x, box.center.position.y = (x1 + x2) / 2.0, (y1 + y2) / 2.0
-            box.size_x, box.size_y = x2 - x1, y2 - y1
+            box.center.position.x, box.center.position.y, box.center.theta = x, y, angle
+            box.size_x, box.size_y = width, height
             hypothesis = item.results[0].hypothesis
             hypothesis.class_id, hypothesis.score = str(class_id), score
         self.message.detections = self._pool[:count]
         return self.message
+
+
+class ClassificationWriter:
+    """Fills one reused `Classification`, as `DetectionsWriter` does."""
+
+    def __init__(self) -> None:
+        from vision_msgs.msg import Classification as ClassificationMessage
+        from vision_msgs.msg import ObjectHypothesis
+
+        self._make_hypothesis = ObjectHypothesis
+        self.message: ClassificationMessage = ClassificationMessage()
+
+    def write(self, result: Classification, frame: Frame) -> ClassificationMessage:
+        """Write the classes, best first."""
+        fill_header(self.message.header, frame)
+        self.message.results = [
+            self._make_hypothesis(class_id=str(class_id), score=score)
+            for class_id, score in zip(
+                result.class_ids.tolist(), result.scores.tolist(), strict=True
+            )
+        ]
+        return self.message
+
+
+class KeypointsWriter:
+    """Fills one reused `PointCloud2`: row k holds the keypoints of the k-th object."""
+
+    def __init__(self) -> None:
+        from sensor_msgs.msg import PointCloud2, PointField
+
+        self.message: PointCloud2 = PointCloud2(
+            fields=[
+                PointField(name=name, offset=4 * i, datatype=PointField.FLOAT32, count=1)
+                for i, name in enumerate(POINT_FIELDS)
+            ],
+            is_bigendian=_BIG_ENDIAN,
+            point_step=4 * len(POINT_FIELDS),
+            is_dense=True,
+        )
+
+    def write(self, keypoints: npt.NDArray[np.float32], frame: Frame) -> PointCloud2:
+        """Write the keypoints of all objects, [N, K, 3]; no object is a result too."""
+        message = self.message
+        fill_header(message.header, frame)
+        message.height, message.width = keypoints.shape[:2]
+        message.row_step = message.width * message.point_step
+        message.data = array.array("B", keypoints.astype(np.float32, copy=False).tobytes())
+        return message
 
 
 class ImageWriter:
@@ -93,36 +167,36 @@ class ImageWriter:
     Parameters
     ----------
     encoding : str
-        Of the images to be written; one with interleaved colours.
+        Of the images to be written: ``mono8``, ``mono16``, ``bgr8`` or ``rgb8``.
     """
 
     def __init__(self, encoding: str) -> None:
         from sensor_msgs.msg import Image as ImageMessage
 
-        self._channels = ENCODINGS[encoding].pixel_bytes
-        self.message: ImageMessage = ImageMessage(encoding=encoding)
-        self._view: Image = np.zeros((0, 0), np.uint8)
+        self._dtype, self._channels = _FORMS[encoding]
+        self.message: ImageMessage = ImageMessage(encoding=encoding, is_bigendian=int(_BIG_ENDIAN))
+        self._view: npt.NDArray[Any] = np.zeros((0, 0), self._dtype)
 
-    def prepare(self, height: int, width: int, frame: Frame) -> Image:
+    def prepare(self, height: int, width: int, frame: Frame) -> npt.NDArray[Any]:
         """Write the header and return the pixels to be filled, [H, W] or [H, W, C]."""
         shape = (height, width) if self._channels == 1 else (height, width, self._channels)
         if self._view.shape != shape:
             message = self.message
             message.height, message.width = height, width
-            message.step = width * self._channels
+            message.step = width * self._channels * self._view.itemsize
             message.data = array.array("B", bytes(height * message.step))
-            self._view = np.frombuffer(message.data, np.uint8).reshape(shape)
+            self._view = np.frombuffer(message.data, self._dtype).reshape(shape)
         fill_header(self.message.header, frame)
         return self._view
 
-    def write(self, image: Image, frame: Frame) -> ImageMessage:
+    def write(self, image: npt.NDArray[Any], frame: Frame) -> ImageMessage:
         """Copy an image into the message."""
         self.prepare(image.shape[0], image.shape[1], frame)[:] = image
         return self.message
 
 
 def compress_image(
-    image: Image, frame: Frame, encoding: str, kind: str, options: Sequence[int] = ()
+    image: npt.NDArray[Any], frame: Frame, encoding: str, kind: str, options: Sequence[int] = ()
 ) -> CompressedImage:
     """Make the message that image_transport expects on ``<topic>/compressed``.
 

@@ -1,7 +1,10 @@
 # Copyright 2026 jetson_dnn_rt authors
 # SPDX-License-Identifier: Apache-2.0
 
-"""Results drawn into a picture of their frame: masks below boxes, with the classes' names."""
+"""Results drawn into a picture of their frame: masks below objects, with the classes' names.
+
+What is background is not painted over.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,18 @@ from collections.abc import Sequence
 
 import cv2
 import numpy as np
+import numpy.typing as npt
 
 from jetson_dnn_rt.cameras.bgr import copy_as_bgr
 from jetson_dnn_rt.frames import Frame, Image
+from jetson_dnn_rt.models.heads.labels import find_background, name_class, name_mask_classes
 from jetson_dnn_rt.results import Classification, Detections, Result, Segmentation
 
 Color = tuple[int, int, int]
 """Blue, green, red."""
+
+KEYPOINT_SCORE = 0.5
+"""Keypoints below it are not drawn: most of them are hidden or outside the picture."""
 
 _GOLDEN_RATIO = 0.618033988749895
 _MASK_WEIGHT = 0.35
@@ -29,48 +37,113 @@ def class_color(class_id: int, value: float = 1.0) -> Color:
     return round(255 * blue), round(255 * green), round(255 * red)
 
 
-_PALETTE = np.array([class_color(class_id, 0.9) for class_id in range(256)], np.uint8)
-
-
 def draw_results(
     frame: Frame, results: Sequence[tuple[Result, Sequence[str]]], picture: Image | None = None
 ) -> Image:
     """Draw results, each with its labels, into a BGR copy of a frame: `picture`, if given."""
     picture = copy_as_bgr(frame, picture)
+    legend: list[tuple[str, Color]] = []
     for result, labels in results:
         if isinstance(result, Segmentation):
-            _draw_mask(picture, result, labels)
+            first = 0  # so that classes of different masks have different colours
+            for mask in result.masks:
+                names = name_mask_classes(labels, mask.name, mask.classes)
+                legend += _paint_mask(picture, mask, names, first, several=bool(result.others))
+                first += len(names)
     for result, labels in results:
         if isinstance(result, Detections):
-            _draw_boxes(picture, result, labels)
+            _draw_objects(picture, result, labels)
         elif isinstance(result, Classification) and len(result.class_ids):
-            text = f"{labels[int(result.class_ids[0])]} {result.scores[0]:.2f}"
-            draw_label(picture, text, (8, 24), class_color(int(result.class_ids[0])))
+            best = int(result.class_ids[0])
+            text = f"{name_class(labels, best)} {result.scores[0]:.2f}"
+            draw_label(picture, text, (8, 24), class_color(best))
+    for place, (text, color) in enumerate(legend):  # from the bottom up
+        draw_label(picture, text, (6, picture.shape[0] - 10 - 20 * place), color)
     return picture
 
 
-def _draw_mask(picture: Image, result: Segmentation, labels: Sequence[str]) -> None:
-    overlay = _PALETTE[result.mask]
-    cv2.addWeighted(overlay, _MASK_WEIGHT, picture, 1.0 - _MASK_WEIGHT, 0.0, dst=picture)
+def caption_objects(found: Detections, labels: Sequence[str]) -> list[str]:
+    """Make a text for each object: ``car 0.92``, and the number of one that is tracked."""
+    tracks = [-1] * len(found) if found.track_ids is None else found.track_ids.tolist()
+    return [
+        f"{name_class(labels, class_id)} {score:.2f}" + ("" if track < 0 else f" #{track}")
+        for class_id, score, track in zip(
+            found.class_ids.tolist(), found.scores.tolist(), tracks, strict=True
+        )
+    ]
+
+
+def color_objects(found: Detections) -> list[Color]:
+    """Choose a colour for each object: of its class.
+
+    With instance masks, which touch, it is one of its own: of its track, or of its place.
+    """
+    numbers = found.class_ids.tolist()
+    if found.instance_mask is not None:
+        tracks = [-1] * len(found) if found.track_ids is None else found.track_ids.tolist()
+        numbers = [place if track < 0 else track for place, track in enumerate(tracks)]
+    return [class_color(number) for number in numbers]
+
+
+def _paint_mask(
+    picture: Image, result: Segmentation, labels: Sequence[str], first: int, several: bool
+) -> list[tuple[str, Color]]:
+    """Paint a mask; returns a legend of the classes in it, the largest first.
+
+    The colours are those of the classes from `first` on.
+    """
+    background = find_background(labels)
+    colors = [class_color(first + class_id, 0.9) for class_id in range(256)]
+    painted = np.array([class_id not in background for class_id in range(256)])
+    _blend(picture, result.mask, colors, painted)
     counts = np.bincount(result.mask.ravel(), minlength=256)
-    row = picture.shape[0] - 10
-    # A legend of the classes present, from the bottom up, the largest first.
-    for class_id in np.argsort(counts)[::-1]:
-        if counts[class_id] and class_id < len(labels):
-            draw_label(picture, labels[class_id], (6, row), class_color(int(class_id), 0.9))
-            row -= 20
+    legend: list[tuple[str, Color]] = []
+    for class_id in np.argsort(counts)[::-1].tolist():
+        if counts[class_id] and class_id < len(labels) and class_id not in background:
+            apart = several and labels[class_id] != result.name
+            text = f"{result.name}: {labels[class_id]}" if apart else labels[class_id]
+            legend.append((text, colors[class_id]))
+    return legend
 
 
-def _draw_boxes(picture: Image, result: Detections, labels: Sequence[str]) -> None:
+def _blend(
+    picture: Image,
+    mask: npt.NDArray[np.integer],
+    colors: Sequence[Color],
+    painted: npt.NDArray[np.bool_],
+) -> None:
+    """Mix the colours of the pixels' numbers into a picture, those of the `painted` numbers."""
+    overlay = np.array(colors, np.uint8).take(mask, axis=0, mode="clip")
+    mixed = cv2.addWeighted(overlay, _MASK_WEIGHT, picture, 1.0 - _MASK_WEIGHT, 0.0)
+    np.copyto(picture, mixed, where=painted.take(mask, mode="clip")[..., None])
+
+
+def _draw_objects(picture: Image, found: Detections, labels: Sequence[str]) -> None:
     thickness = max(2, round(picture.shape[1] / 480))
+    colors = color_objects(found)
+    if found.instance_mask is not None:
+        painted = np.arange(len(found) + 1) > 0
+        _blend(picture, found.instance_mask, [(0, 0, 0), *colors], painted)
+    outlines, captions = found.outlines, caption_objects(found, labels)
     # Worst first, so that the best are on top.
-    for i in reversed(range(len(result))):
-        x1, y1, x2, y2 = (round(float(value)) for value in result.boxes[i])
-        class_id = int(result.class_ids[i])
-        color = class_color(class_id)
-        cv2.rectangle(picture, (x1, y1), (x2, y2), color, thickness, cv2.LINE_AA)
-        name = labels[class_id] if class_id < len(labels) else str(class_id)
-        draw_label(picture, f"{name} {result.scores[i]:.2f}", (x1, max(16, y1 - 4)), color)
+    for i in reversed(range(len(found))):
+        corners = np.rint(np.nan_to_num(outlines[i]).clip(-(2**14), 2**14)).astype(np.int32)
+        cv2.polylines(picture, [corners], True, colors[i], thickness, cv2.LINE_AA)
+        if found.keypoints is not None:
+            _draw_keypoints(picture, found.keypoints[i], colors[i], thickness + 1)
+        x, y = corners[:, 0].min(), corners[:, 1].min()
+        draw_label(picture, captions[i], (max(0, int(x)), max(16, int(y) - 4)), colors[i])
+
+
+def _draw_keypoints(
+    picture: Image, keypoints: npt.NDArray[np.float32], color: Color, radius: int
+) -> None:
+    for x, y, score in keypoints.tolist():
+        # A number that is not finite is in no range.
+        if score >= KEYPOINT_SCORE and 0 <= x < picture.shape[1] and 0 <= y < picture.shape[0]:
+            place = round(x), round(y)
+            cv2.circle(picture, place, radius, color, cv2.FILLED, cv2.LINE_AA)
+            cv2.circle(picture, place, radius, (255, 255, 255), 1, cv2.LINE_AA)
 
 
 def draw_label(picture: Image, text: str, origin: tuple[int, int], color: Color) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from jetson_dnn_rt.cameras.encoded_pictures import BadImageError
+from jetson_dnn_rt.cameras.frame_sizes import FrameSizes
 from jetson_dnn_rt.cameras.image_messages import decode_image, stamp_to_ns, view_image
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.nodes.process.distribution import SubscriptionEventCallbacks
@@ -131,6 +132,7 @@ class ImageInput:
         self.deadline_events = 0
         self.incompatible = ""
         self._node = node
+        self.sizes = FrameSizes(key.topic)
         self.stamps = StampClock(key.topic, lambda: node.get_clock().now().nanoseconds)
         self._sequence = 0
         self._said: set[str] = set()
@@ -169,6 +171,7 @@ class ImageInput:
             FAULTS.note(f"image of {self.key.topic}", error)
             self.fanout.reject(unusable_frame(message.header, sequence), capture_ns, UNREADABLE)
             return
+        self.sizes.observe(frame, self._node.get_logger().warning)
         self.fanout.deliver(frame, capture_ns)
 
     def _on_deadline(self, count: int) -> None:

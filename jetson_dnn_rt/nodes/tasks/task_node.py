@@ -178,13 +178,13 @@ class TaskNode(ManagedNode):
         self._results_made = Arrivals(self.period_ns, values.tolerance)
         self.published = 0
         spaces = ("~/", "") if self._primary else ("~/",)
-        labels = loaded.model.labels
-        self._results = RESULT_TOPICS[values.kind](self, values, labels)
-        self._labels = LabelTopics(self, [f"{space}label_info" for space in spaces], labels)
+        self._results = RESULT_TOPICS[values.kind](self, values, loaded.model)
+        own = dict.fromkeys((f"{space}label_info" for space in spaces), self._results.labels)
+        self._labels = LabelTopics(self, {**own, **self._results.mask_labels})
         self._debug_image = DebugImage(
             self,
             [f"{space}debug_image" for space in spaces],
-            labels,
+            loaded.model.labels,
             lambda: make_qos(values.debug_image_qos, 1),
         )
         self._reports = TimingReports(
@@ -391,6 +391,7 @@ class TaskNode(ManagedNode):
                 "deadline_events": stream.deadline_events,
                 "distrusted_stamps": stream.stamps.distrusted,
                 "incompatible_qos": stream.incompatible or "none",
+                **stream.sizes.describe(),
             }
             if stream.incompatible and not self._arrivals.snapshot(0).count:
                 error = f"{stream.key.topic}: incompatible QoS: {stream.incompatible}"
@@ -439,3 +440,15 @@ class SegmenterNode(TaskNode):
     """A task node whose defaults are those of segmentation."""
 
     kind = "segmenter"
+
+
+class ClassifierNode(TaskNode):
+    """A task node whose defaults are those of classification."""
+
+    kind = "classifier"
+
+
+TASK_NODES: dict[str, type[TaskNode]] = {
+    node.kind: node for node in (DetectorNode, SegmenterNode, ClassifierNode)
+}
+"""Nodes by the name of a task that makes its defaults."""

@@ -68,6 +68,7 @@ def describe_variants(loaded: Task, build: BackgroundBuild | None) -> dict[str, 
         "variants": ", ".join(loaded.variant_names),
         "memory_mb": loaded.memory_bytes / 1e6,
         "input": loaded.variants.describe_input(),
+        "input_plans": loaded.variants.pipelines[loaded.default].processor.planned,
         "left_out": ", ".join(loaded.left_out) or "none",
     }
     values |= {f"left_out.{variant}": why for variant, why in loaded.left_out.items()}

@@ -26,11 +26,10 @@ from jetson_dnn_rt.errors import (
 )
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.graph.batched_part import BatchedPart
-from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.model import Model, Part
 from jetson_dnn_rt.plugins import collect
 from jetson_dnn_rt.results import Result
-from jetson_dnn_rt.runtime.task import Task, apply_thresholds, tuning_options
+from jetson_dnn_rt.runtime.task import Task, make_settings, tuning_options
 from jetson_dnn_rt.variants.library.library import Entry, EntryKey, Library
 from jetson_dnn_rt.variants.measuring.agreement import Agreement, compare
 from jetson_dnn_rt.variants.measuring.machine import device_of
@@ -317,15 +316,13 @@ class TaskBuilder:
             return
         plan, settings = self.plan, self.settings
         asked = {} if settings.agreement is None else {"agreement": settings.agreement}
-        limits = DecoderSettings()
-        apply_thresholds(limits, plan.config)
         _find_maker(spec, spec.precision, "build").quantize(
             plan.model,
             spec,
             frames=self._read_frames(),
             source=settings.frames,
             staged=plan.config.stages != 1,
-            settings=limits,
+            settings=make_settings(plan.config, plan.model),
             library=self.library,
             threads=plan.threads,
             progress=self._progress,

@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,8 +45,8 @@ logger = logging.getLogger(__name__)
 def open_frames(source: str, limit: int) -> Iterator[Frame]:
     """Take up to `limit` (>= 1) frames, spread evenly over a source from its first to its last.
 
-    Each owns its pixels; ``sequence`` is its number in the source. Messages of a bag that are not
-    images are skipped and logged.
+    Each owns its pixels, in the size in which it comes; ``sequence`` is its number in the source.
+    Messages of a bag and files of a folder that are not images are skipped and logged.
 
     Raises
     ------
@@ -98,8 +98,9 @@ def _open_video(path: Path, limit: int) -> Iterator[Frame]:
             for index in chosen:
                 while position < index and source.skip():
                     position += 1
-                image = np.empty((source.height, source.width, 3), np.uint8)
-                if position < index or not source.read(image):
+                out = np.empty((source.height, source.width, 3), np.uint8)
+                image = source.read(out) if position == index else None
+                if image is None:
                     # Containers estimate their length; the last frames may be missing.
                     logger.info("video %s ends at frame %d of %d", path, position, chosen[-1] + 1)
                     return
@@ -112,8 +113,27 @@ def _open_video(path: Path, limit: int) -> Iterator[Frame]:
 
 
 def _open_images(folder: Path, limit: int) -> Iterator[Frame]:
-    files = list_images(folder)
-    return (Frame(read_image(files[i]), ENCODING, 0, i) for i in spread(len(files), limit))
+    return _read_images(folder, list_images(folder), limit)
+
+
+def _read_images(folder: Path, files: Sequence[Path], limit: int) -> Iterator[Frame]:
+    chosen = spread(len(files), limit)
+    found, spoilt = 0, ""
+    for index in chosen:
+        try:
+            image = read_image(files[index])
+        except SourceError as error:
+            spoilt = spoilt or str(error)
+            continue
+        found += 1
+        yield Frame(image, ENCODING, 0, index)
+    if not found:
+        raise SourceError(spoilt)
+    if spoilt:
+        logger.warning(
+            "images of %s: %d of %d are passed over (%s)",
+            folder, len(chosen) - found, len(chosen), spoilt,
+        )  # fmt: skip
 
 
 def _open_bag(name: str, limit: int) -> Iterator[Frame]:

@@ -26,6 +26,8 @@ from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.input.input_pass import Preprocessor
 from jetson_dnn_rt.models.input.preprocessing import Geometry, Preprocessing
 from jetson_dnn_rt.models.model import Model
+from jetson_dnn_rt.models.tracking import Tracker
+from jetson_dnn_rt.results import Detections
 from jetson_dnn_rt.tasks import Work
 from jetson_dnn_rt.variants.network import IMAGE, Segment
 
@@ -57,7 +59,7 @@ class FrameProcessor:
     """The first and the last stage of a task: a frame into the input buffer, outputs to a result.
 
     One frame at a time: the input buffer `image`, float32 [1, 3, H, W], is written over by the
-    next one. Settings are read again for every frame.
+    next one. A frame is decoded with the settings and the tracker that `decode_with` gave last.
 
     Attributes
     ----------
@@ -78,7 +80,7 @@ class FrameProcessor:
         self.suspicious = False
         self.device_fault = ""
         self._slot = 0
-        self._settings = settings
+        self._decoding: tuple[DecoderSettings, Tracker | None] = settings, None
         self._preprocessing = model.preprocessing
         self._make_preprocessor()
         self._find_on_device: Callable[[npt.NDArray[np.float32]], Array] | None = None
@@ -110,8 +112,13 @@ class FrameProcessor:
         """Whether the device converts the frames that it reaches."""
         return self._device is not None
 
+    @property
+    def planned(self) -> int:
+        """Plans of the input pass made so far, see `Preprocessor` and `DevicePreprocessor`."""
+        return self._preprocessor.planned + (self._device.planned if self._device else 0)
+
     def _make_preprocessor(self) -> None:
-        """Make the CPU's preprocessor, which pads the buffer with its first frame only."""
+        """Make the CPU's preprocessor."""
         self._preprocessor = Preprocessor(self._preprocessing, self.image)
         self._padded_by_device = False
 
@@ -120,7 +127,8 @@ class FrameProcessor:
         image = self._write_on_device(work)
         if image is None:
             if self._padded_by_device:
-                self._make_preprocessor()
+                self._preprocessor.repad()
+                self._padded_by_device = False
             work.scratch[_GEOMETRY] = self._preprocessor.write(work.frame)
             work.copied_bytes += self._preprocessor.written_bytes
             image = self.image
@@ -154,6 +162,10 @@ class FrameProcessor:
         self._padded_by_device = True
         return self.image
 
+    def decode_with(self, settings: DecoderSettings, tracker: Tracker | None) -> None:
+        """Decode frames with these from the next one on; any thread may ask for it."""
+        self._decoding = settings, tracker  # at once: no frame sees half of a change
+
     def decode(self, work: Work) -> None:
         """Decode the network's outputs; raises `NotANumberError` when one holds NaN."""
         outputs = cast(HostArrays, work.scratch[OUTPUTS])
@@ -161,7 +173,11 @@ class FrameProcessor:
             self.suspicious = True
             raise NotANumberError("the network's outputs hold NaN")
         geometry = cast(Geometry, work.scratch[_GEOMETRY])
-        work.result = self._decode(outputs, geometry, self._settings)
+        settings, tracker = self._decoding
+        result = self._decode(outputs, geometry, settings)
+        if tracker is not None and isinstance(result, Detections):
+            result = tracker.update(result, work.frame)
+        work.result = result
 
     def close(self) -> None:
         """Release the device's stream."""

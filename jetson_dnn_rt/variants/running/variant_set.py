@@ -28,6 +28,7 @@ from jetson_dnn_rt.models.graph.batched_part import BatchedPart
 from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.model import Model, Part
 from jetson_dnn_rt.models.sources.null import NullOrigin
+from jetson_dnn_rt.models.tracking import Tracker
 from jetson_dnn_rt.platforms.machine import describe_gpu
 from jetson_dnn_rt.variants.library.library import Library
 from jetson_dnn_rt.variants.measuring.machine import device_of
@@ -208,6 +209,14 @@ class VariantSet:
     def graph(self, name: str) -> fx.GraphModule:
         """Graph of a loaded variant's network, not to be changed."""
         return self._network.graph(self.pipelines[name].spec.decomposition)
+
+    def decode_with(self, settings: DecoderSettings, tracker: Tracker | None) -> None:
+        """Decode frames of the loaded variants with these from the next one on.
+
+        Any thread may ask for it; what `rehearse` gives is never tracked.
+        """
+        self._settings = settings
+        self._processor.decode_with(settings, tracker)
 
     def move_input(self, whole: npt.NDArray[np.float32], slot: int) -> None:
         """Let the variants, none of them running, read a slot of a batch group's input buffer."""

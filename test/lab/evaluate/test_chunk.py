@@ -135,8 +135,11 @@ def test_a_digest_is_of_every_bit():
         *(Segmentation(mask), Segmentation(other), Segmentation(mask.reshape(2, 8))),
         Detections.empty(),
         *(Detections(np.full((1, 4), x, np.float32), score, label) for x in (0.0, -0.0)),
+        Detections(np.zeros((1, 4), np.float32), score, label, track_ids=np.array([7])),
+        *(Segmentation(mask, others=(Segmentation(m, name="b"),)) for m in (mask, other)),
+        Segmentation(mask, others=(Segmentation(mask, name="c"),)),
     ]
-    assert len({digest_result(result) for result in results}) == 6
+    assert len({digest_result(result) for result in results}) == len(results)
 
 
 # -- Requests and results, which travel ----------------------------------------------------------

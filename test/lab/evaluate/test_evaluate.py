@@ -8,9 +8,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import cv2
+import numpy as np
 import pytest
-from bags import PERIOD_NS, TOPIC, make_image, write_bag
+from bags import PERIOD_NS, TOPIC, make_compressed, make_image, make_picture, write_bag
+from photos import write_photos
 
+from jetson_dnn_rt.cameras.files import read_image
 from jetson_dnn_rt.cli.main import BAD_ARGUMENTS, build_parser, main
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.lab.evaluate.chunk import release
@@ -90,6 +94,58 @@ def test_sequential_and_its_trace(capsys, tmp_path, bag, params):
     text = capsys.readouterr().out
     assert "rear/segmenter  full@null" in text
     assert "8 of 9 messages, 1 unreadable (message 7: " in text
+
+
+@pytest.fixture(params=["photos", "raw", "jpeg"])
+def mixed(request, tmp_path):
+    """A hundred pictures of different sizes, and one that is none: as files or in a bag."""
+    folder = tmp_path / "photos"
+    write_photos(folder, 100)
+    (folder / "050a.jpg").write_bytes(b"no picture")
+    if request.param == "photos":
+        yield f"images:{folder}"
+    else:
+        messages = []
+        for file in sorted(folder.iterdir()):
+            if request.param == "jpeg":
+                messages.append(make_compressed(file.read_bytes()))
+            elif file.name == "050a.jpg":
+                messages.append(make_image(7, encoding="bayer?"))
+            else:
+                messages.append(make_picture(read_image(file)))
+        yield str(write_bag(tmp_path / "mixed", messages))
+    release()
+
+
+@pytest.mark.parametrize("mode", [("sequential", "--repeat", "2"), ("realtime", "--rate", "100")])
+def test_a_hundred_pictures_of_different_sizes_are_all_answered(capsys, mixed, params, mode):
+    code, result, _ = run(capsys, mixed, "--params", params, "--mode", *mode)
+    assert code == 0
+    assert (result["frames"], result["lost"]) == (100, 0)
+    bag = result["bags"][0]
+    assert (bag["messages"], [one["message"] for one in bag["bad"]]) == (101, [51])
+    for task in result["tasks"].values():
+        if mode[0] == "realtime":
+            assert sum(task["outcomes"].values()) == task["released"] == 100
+            assert task["outcomes"]["failed"] == 0
+        else:
+            variant = task["variants"]["full@null"]
+            assert (variant["runs"], variant["failed"]) == (200, 0)
+    assert result.get("identical") in (True, None)
+
+
+def test_a_panorama_that_no_network_takes_fails_alone(capsys, tmp_path, params):
+    sizes = write_photos(tmp_path / "photos", 5)
+    for name in ("001a.png", "003a.png"):
+        cv2.imwrite(str(tmp_path / "photos" / name), np.zeros((2, 40_000, 3), np.uint8))
+    code, result, _ = run(capsys, str(tmp_path / "photos"), "--params", params)
+    release()
+    assert (code, result["frames"], result["lost"]) == (0, len(sizes) + 2, 0)
+    for task in result["tasks"].values():
+        variant = task["variants"]["full@null"]
+        assert (variant["runs"], variant["failed"]) == (len(sizes), 2)
+        reason = "FrameError: bgr8: sides must be in [1, 32767] pixels: 40000x2"
+        assert variant["failures"] == {"2": reason, "5": reason}
 
 
 def test_processes_find_the_same(capsys, tmp_path, bag, params):

@@ -53,6 +53,12 @@ class ScriptedTask:
         self.stages = self._make_stages()
         return self.stages
 
+    def start_tracking(self, period_ns):
+        pass
+
+    def stop_tracking(self):
+        pass
+
     def close(self):
         pass
 
