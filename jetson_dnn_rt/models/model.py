@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -95,6 +96,12 @@ class Model:
     def input_shape(self) -> tuple[int, int, int, int]:
         """Shape of the input, ``(1, 3, H, W)``."""
         return (1, 3, *self.input_size)
+
+    @property
+    def reading(self) -> str:
+        """A short digest of head and preprocessing, which agreement and calibration depend on."""
+        about = f"{self.head.name} {self.head.classes} {self.preprocessing}"
+        return hashlib.sha256(about.encode()).hexdigest()[:12]
 
     @property
     def name(self) -> str:

@@ -111,5 +111,6 @@ def quantized_key(
         describe_gpu() if spec.backend in TENSORRT else describe_cpu(),
         spec.precision,
         (model.input_shape,),
-        _CUTTABLE if cuttable else _WHOLE,
+        # Ranges and agreement are those of pictures and outputs that are read in one way.
+        f"{_CUTTABLE if cuttable else _WHOLE} read={model.reading}",
     )

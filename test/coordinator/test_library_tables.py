@@ -28,6 +28,7 @@ from jetson_dnn_rt.variants.library.library import Library
 from jetson_dnn_rt.variants.measuring.agreement import Agreement
 from jetson_dnn_rt.variants.measuring.measurement import Measurement, TimeDistribution
 from jetson_dnn_rt.variants.measuring.store import hash_network, measurement_key, store_measurement
+from jetson_dnn_rt.variants.quantized import quantized_key
 from jetson_dnn_rt.variants.spec import VariantSpec
 
 STAGES = ("preprocess", "inference-1", "inference-2", "inference-3", "decode")
@@ -202,6 +203,25 @@ def test_what_the_library_has_measured_goes_before_the_warm_up(tmp_path):
     assert other.times_ns.tolist() == [[1, 2, 1]]
     store_measurement(library, key, found.refuse("slower"), model)
     assert load_profiles({FULL: make_runs(1, 2)}, {FULL: [(1, 1)]}, **known) == {}
+
+
+def test_what_was_measured_with_pictures_read_otherwise_is_not_known(tmp_path):
+    """Agreement is of decoded results: who corrects a preprocessing must measure again."""
+    pytest.importorskip("torch")
+    library, wrong = (
+        Library(tmp_path),
+        load_model("builtin:detector", preprocessing={"scale": 1.0}),
+    )
+    spec, graph = VariantSpec.parse(FULL), hash_network(wrong, "full", None)
+    key = measurement_key(wrong, spec, graph, threads=1, stages=2)
+    store_measurement(library, key, make_measurement(FULL), wrong)
+    assert library.load(key) is not None
+    right = load_model("builtin:detector")
+    assert library.load(measurement_key(right, spec, graph, threads=1, stages=2)) is None
+    # So are ranges of values that a network was quantized with.
+    spec = VariantSpec.parse("full@onnxruntime-int8")
+    keys = [quantized_key(model, spec, library, cuttable=False) for model in (wrong, right, right)]
+    assert keys[0] != keys[1] == keys[2]
 
 
 def test_what_was_measured_with_lists_of_its_own_is_found_with_them(tmp_path):

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from typing import TYPE_CHECKING
 
@@ -55,15 +54,9 @@ def measurement_key(
         describe_device(device_of(spec.backend)),
         spec.precision,
         (model.input_shape,),
-        f"threads={threads} stages={stages or 'auto'} read={_describe_reading(model)}"
+        f"threads={threads} stages={stages or 'auto'} read={model.reading}"
         + (f" {extra}" if extra else ""),
     )
-
-
-def _describe_reading(model: Model) -> str:
-    """A short digest of how pictures and outputs are read: agreement is of decoded results."""
-    about = f"{model.head.name} {model.head.classes} {model.preprocessing}"
-    return hashlib.sha256(about.encode()).hexdigest()[:12]
 
 
 def load_graph(model: Model, decomposition: str, library: Library | None) -> fx.GraphModule | None:
