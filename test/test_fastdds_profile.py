@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import struct
 import subprocess
 import sys
+import time
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -63,6 +65,9 @@ while node.count_publishers("profile_image") == 0:
     rclpy.spin_once(node, timeout_sec=0.05)
 print("ready", flush=True)
 deadline = time.monotonic() + 20
+while not got and time.monotonic() < deadline:
+    rclpy.spin_once(node, timeout_sec=0.2)
+print("first" if got else "no image in 20 s", flush=True)
 while len(got) < count and time.monotonic() < deadline:
     rclpy.spin_once(node, timeout_sec=0.2)
 print(json.dumps(got), flush=True)
@@ -76,8 +81,8 @@ def test_the_segment_holds_many_images(profile):
     assert int(segment.text or 0) >= IMAGES * IMAGE_BYTES
 
 
-@pytest.mark.parametrize("profile", PROFILES)
-def test_no_image_is_lost_between_processes(profile):
+def send_images(profile, stop_s=0.0):
+    """Return the numbers of the images that reach a reader, which may not run for a while."""
     pytest.importorskip("rclpy", reason="needs ROS 2")
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     pipes["env"] = {**os.environ, profile_variable(): str(CONFIG / profile)}
@@ -90,11 +95,26 @@ def test_no_image_is_lost_between_processes(profile):
             assert subscriber.stdout.readline() == "ready\n"
             publisher.stdin.write("go\n")
             publisher.stdin.flush()
-            got = json.loads(subscriber.stdout.readline())
+            assert subscriber.stdout.readline() == "first\n"
+            if stop_s:
+                subscriber.send_signal(signal.SIGSTOP)
+                time.sleep(stop_s)
+                subscriber.send_signal(signal.SIGCONT)
+            return [int(number) for number in json.loads(subscriber.stdout.readline())]
         finally:
             publisher.stdin.close()
             subscriber.kill()
-    assert got == [str(number) for number in range(IMAGES)]
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_no_image_is_lost_between_processes(profile):
+    assert send_images(profile) == list(range(IMAGES))
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_no_image_is_lost_if_the_reader_is_not_scheduled_for_a_while(profile):
+    """By default a reader counts as dead after a second."""
+    assert send_images(profile, stop_s=2.5) == list(range(IMAGES))
 
 
 NODE = """
