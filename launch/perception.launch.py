@@ -81,7 +81,6 @@ OF_TASK = (
     *("debug/lateness_ms", "debug/deadline_ms", "debug/deadline_misses"),
 )
 BESIDE_IMAGES = ("label_info", "camera_info")
-BESIDE_BOXES = ("instance_mask", "keypoints")  # of models that give them
 RESPAWN_DELAY_S = 2.0
 
 # Of these processes only: an including launch file keeps its environment.
@@ -133,10 +132,10 @@ def make_recorder(graph, bag):
         return LogInfo(msg="record_bag: ros2bag is not installed (ros-<distro>-ros2bag)")
     prefix = graph.file.namespace
     spaces = dict.fromkeys(posixpath.dirname(name) for name in (*graph.tasks, *graph.cameras))
-    topics = [topic for topics in graph.outputs.values() for topic in topics]
+    found = (*graph.outputs.values(), *graph.companions.values())
+    topics = [topic for topics in found for topic in topics]
     topics += ["/diagnostics", "/statistics"]
-    beside = (*BESIDE_IMAGES, *BESIDE_BOXES)
-    topics += [posixpath.join(prefix, s, name) for s in spaces for name in beside]
+    topics += [posixpath.join(prefix, s, name) for s in spaces for name in BESIDE_IMAGES]
     topics += [posixpath.join(prefix, task, name) for task in graph.tasks for name in OF_TASK]
     command = ["ros2", "bag", "record", "-o", bag, *topics]
     return ExecuteProcess(cmd=command, output="screen", additional_env=ENVIRONMENT)

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from jetson_dnn_rt.config.task import OUTPUTS, TaskConfig
 from jetson_dnn_rt.errors import ConfigurationError
 
+INSTANCE_MASK, KEYPOINTS = "instance_mask", "keypoints"
+
 LONGEST_NAME = 100
 """Characters of a mask's name in a topic; ROS takes some 240 of a full topic name."""
 
@@ -26,6 +28,17 @@ def list_results(task: TaskConfig) -> tuple[str, ...]:
     if task.kind == "segmentation" and len(task.outputs) > 1:
         return tuple(f"{name}/{topic}" for name in name_masks(task.outputs))
     return (topic,)
+
+
+def list_companions(task: TaskConfig) -> tuple[str, ...]:
+    """Names of topics beside the main ones that complete a result.
+
+    Masks and keypoints of objects, which only some models give, and the labels of several masks.
+    """
+    if task.kind == "detection":
+        return (INSTANCE_MASK, KEYPOINTS)
+    spaces = (topic.rpartition("/")[0] for topic in list_results(task))
+    return tuple(f"{space}/label_info" for space in spaces if space)
 
 
 def name_masks(outputs: Sequence[str]) -> tuple[str, ...]:

@@ -128,6 +128,27 @@ def test_a_file_of_the_user_goes_before_one_of_the_package(tmp_path, monkeypatch
         find_params_file("x.yaml", EXAMPLES)
 
 
+def test_what_completes_the_results_of_a_task(tmp_path):
+    text = """
+    /robot/perception:
+      ros__parameters:
+        tasks: [front/detector, front/segmenter, rear/lanes]
+    /robot/rear/lanes:
+      ros__parameters:
+        kind: segmentation
+        outputs: [da, ll]
+    """
+    graph = read(write(tmp_path, text), namespace="robot")
+    assert graph.outputs["rear/lanes"] == [
+        *("/robot/rear/da/class_mask", "/robot/rear/ll/class_mask")
+    ]
+    assert graph.companions == {
+        "front/detector": ["/robot/front/instance_mask", "/robot/front/keypoints"],
+        "front/segmenter": [],
+        "rear/lanes": ["/robot/rear/da/label_info", "/robot/rear/ll/label_info"],
+    }
+
+
 @pytest.mark.parametrize("composed", ["true", "false"])
 def test_without_arguments_everything_is_as_in_the_file(composed):
     for file in (SHIPPED, TWO_CAMERAS):

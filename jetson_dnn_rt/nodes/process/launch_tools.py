@@ -12,7 +12,7 @@ import atexit
 import os
 import posixpath
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,7 +30,7 @@ from jetson_dnn_rt.config.nodes import (
 from jetson_dnn_rt.config.parameter_file import ParameterFile, matches, read_parameter_files
 from jetson_dnn_rt.config.perception import default_camera, read_task, refuse_shared_topics
 from jetson_dnn_rt.config.process import ProcessConfig
-from jetson_dnn_rt.config.result_topics import list_results
+from jetson_dnn_rt.config.result_topics import list_companions, list_results
 from jetson_dnn_rt.config.task import TaskConfig, defaults_of
 from jetson_dnn_rt.errors import ConfigurationError
 
@@ -130,10 +130,18 @@ class Graph:
     @property
     def outputs(self) -> dict[str, list[str]]:
         """Full names of the main topics of each task: one, or of several masks one each."""
+        return self._resolve(list_results)
+
+    @property
+    def companions(self) -> dict[str, list[str]]:
+        """Full names of the topics that complete the results of each task."""
+        return self._resolve(list_companions)
+
+    def _resolve(self, topics: Callable[[TaskConfig], Iterable[str]]) -> dict[str, list[str]]:
         return {
             name: [
                 posixpath.join(self.file.namespace, posixpath.dirname(name), topic)
-                for topic in list_results(task)
+                for topic in topics(task)
             ]
             for name, task in self.tasks.items()
         }

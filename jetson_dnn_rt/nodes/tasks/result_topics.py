@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jetson_dnn_rt.config.result_topics import name_masks
+from jetson_dnn_rt.config.result_topics import INSTANCE_MASK, KEYPOINTS, name_masks
 from jetson_dnn_rt.config.task import OUTPUTS, TaskConfig
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.frames import Frame
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from rclpy.publisher import Publisher
 
     from jetson_dnn_rt.models.model import Model
-
-INSTANCE_MASK, KEYPOINTS = "instance_mask", "keypoints"
 
 _PARTS = {"_seg": INSTANCE_MASK, "_pose": KEYPOINTS}
 """What a head of the package gives beside boxes, by the end of its name."""
