@@ -98,6 +98,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _inspect(args: argparse.Namespace) -> int:
+    from jetson_dnn_rt.models.heads.registry import LAYOUTS
     from jetson_dnn_rt.models.model import SourceOptions
     from jetson_dnn_rt.models.sources.registry import inspect_network, make_model, open_network
 
@@ -113,7 +114,8 @@ def _inspect(args: argparse.Namespace) -> int:
     try:
         model = make_model(args.model, opened, seen, options, args.kind, args.head, {})
     except ModelError as error:
-        print(f"head        none\n{error}", file=out)
+        known = "\n".join(f"  {layout.name}: {layout.form}" for layout in LAYOUTS.values())
+        print(f"head        none\nknown heads\n{known}\n{error}", file=out)
         if args.json:
             print(json.dumps({**about, "head": None, "error": str(error)}))
         return 1

@@ -17,6 +17,7 @@ from jetson_dnn_rt.cli.main import main
 from jetson_dnn_rt.config.parameter_file import read_parameter_file
 from jetson_dnn_rt.config.perception import read_task
 from jetson_dnn_rt.demo.builtin import read
+from jetson_dnn_rt.models.heads.registry import LAYOUTS
 from jetson_dnn_rt.models.input.preprocessing import Preprocessing
 from jetson_dnn_rt.models.sources.registry import load_model
 
@@ -79,6 +80,8 @@ def test_a_model_without_a_head_is_shown_with_the_way_out(capsys, tmp_path):
     assert "fit no known head" in found["error"]
     assert "fix: set head to package.module:Class" in found["error"]
     assert "'image0' FLOAT [1, 3, 32, 48]" in errors
+    for layout in LAYOUTS.values():
+        assert f"{layout.name}: {layout.form}" in errors
 
 
 @pytest.mark.parametrize(
@@ -87,7 +90,7 @@ def test_a_model_without_a_head_is_shown_with_the_way_out(capsys, tmp_path):
         (lambda path: path.write_bytes(b"\x08\x07" * 99), "damaged or no"),
         (lambda path: path.write_bytes(b""), "is empty"),
         (lambda path: make_onnx(path, shape=(1, 1, 32, 48)), "needed is [1, 3, H, W]"),
-        (lambda path: make_onnx(path, shape=(1, 3, "h", "w")), "give input_size"),
+        (lambda path: make_onnx(path, shape=(1, 3, "h", "w")), "set input_size"),
         (lambda path: make_onnx(path, inputs=2), "needed is one image"),
         (lambda path: path.mkdir(), "not a regular file"),
     ],

@@ -168,8 +168,7 @@ def _choose(seen: Inspected, readings: list[_Reading], head: str) -> _Reading:
         if len(sound) == 1 and sound[0].match.fix:
             fix = sound[0].match.fix
         raise ModelError(f"it is not certain how {about} are to be read:\n{texts}\nfix: {fix}")
-    known = "\n".join(f"  {layout.name}: {layout.form}" for layout in LAYOUTS.values())
     raise ModelError(
-        f"{about} fit no known head; known are\n{known}\nfix: set head to package.module:Class, a "
-        "decoder of your own (docs/models.md)"
+        f"{about} fit no known head, which `jetson-dnn-rt inspect` lists; fix: set head to "
+        "package.module:Class, a decoder of your own (docs/models.md)"
     )
