@@ -48,10 +48,11 @@ def test_layers_that_cannot_be_decomposed_are_counted_and_other_ways_named():
     # Of the first layer 8 of 64 output channels.
     least = (27 * 8 + 8 * 64 + sum(macs[1:])) / sum(macs)
     one = 100 * (macs[2] + macs[3]) / sum(macs)
+    share = 100 * macs[1] / sum(macs)
     assert text.startswith(
         "tucker-0.50: cannot keep 0.50 of the multiply-accumulates: the smallest share possible "
-        f"is {least + 5e-5:.4f} (tucker cannot decompose 2 1x1 layers ({one:.1f}%) and 1 depthwise "
-        f"layer ({100 * macs[1] / sum(macs):.1f}%) of the multiply-accumulates). Instead: "
+        f"is {least + 5e-5:.4f} (tucker cannot decompose 2 1x1 layers ({one:.1f}%) and 1 "
+        f"depthwise layer ({share:.1f}%) of the multiply-accumulates). Instead: "
     )
     svd = (27 * 8 + 8 * 64 + macs[1] + 8 * (64 + 128) + 8 * (128 + 128)) / sum(macs)
     assert f"--method svd, which goes down to {svd + 5e-5:.4f}; " in text
