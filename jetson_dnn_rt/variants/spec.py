@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from decimal import Decimal
 
 from jetson_dnn_rt.backends.registry import BACKENDS, PRECISIONS
 from jetson_dnn_rt.errors import ConfigurationError
@@ -16,8 +17,9 @@ RULES = ("macs", "ratio", "energy", "evbmf")
 FULL = "full"
 
 _DECOMPOSITION = re.compile(
-    rf"({'|'.join(METHODS)})-(?:({'|'.join(RULES[1:])})-)?(0\.\d{{2}}|1\.00)"
+    rf"({'|'.join(METHODS)})-(?:({'|'.join(RULES[1:])})-)?(0\.\d{{2,}}|1\.00)"
 )
+_LEAST_VALUE = 1e-6  # names stay short enough for a folder of the library
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class DecompositionSpec:
 
     method: str
     rule: str
-    value: float  # in (0, 1], of two decimals
+    value: float  # in (0, 1], 1e-6 at least
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
@@ -41,19 +43,19 @@ class DecompositionSpec:
             )
         if self.rule not in RULES:
             raise ConfigurationError(f"ranks must be one of {', '.join(RULES)}: {self.rule!r}")
-        if not 0.0 < self.value <= 1.0 or round(self.value, 2) != self.value:
+        if not _LEAST_VALUE <= self.value <= 1.0:
             raise ConfigurationError(
-                f"{self.rule} must be in (0, 1] with at most two decimals: {self.value}"
+                f"{self.rule} must be in (0, 1], {_LEAST_VALUE:f} at least: {self.value}"
             )
 
     @staticmethod
     def parse(text: str) -> DecompositionSpec:
-        """Read ``tucker-0.50`` (of the multiply-accumulates) or ``tucker-energy-0.95``."""
+        """Read ``tucker-0.50`` (of the multiply-accumulates) or ``tucker-energy-0.955``."""
         found = _DECOMPOSITION.fullmatch(text)
         if not found:
             raise ConfigurationError(
                 "decomposition must be tucker-R or svd-R, R the share of multiply-accumulates "
-                "kept, as 0.50, or tucker-RULE-R with RULE one of "
+                "kept, as 0.50 or 0.485, or tucker-RULE-R with RULE one of "
                 f"{', '.join(RULES[1:])}: {text!r}"
             )
         return DecompositionSpec(found[1], found[2] or "macs", float(found[3]))
@@ -74,7 +76,12 @@ class DecompositionSpec:
 
     def __str__(self) -> str:
         rule = "" if self.rule == "macs" else f"{self.rule}-"
-        return f"{self.method}-{rule}{self.value:.2f}"
+        return f"{self.method}-{rule}{self.digits}"
+
+    @property
+    def digits(self) -> str:
+        """The value as names have it: all its decimals, two at least."""
+        return f"{Decimal(repr(self.value)):f}".ljust(len("0.50"), "0")
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from jetson_dnn_rt.backends.registry import BACKENDS, PRECISIONS
 from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.variants.library.entry import EntryKey
 from jetson_dnn_rt.variants.spec import DecompositionSpec, VariantSpec
 
 
@@ -83,8 +84,35 @@ def test_ranks_of_the_command_line():
         ("tucker", "macs", "must look like macs:0.5"),
         ("tucker", "macs:half", "must look like macs:0.5"),
         ("tucker", "macs:1.5", r"in \(0, 1\]"),
-        ("tucker", "macs:0.333", "two decimals"),
+        ("tucker", "macs:1e-7", "0.000001 at least: 1e-07"),
         ("tucker", "macs:nan", r"in \(0, 1\]"),
     ):
         with pytest.raises(ConfigurationError, match=words):
             DecompositionSpec.parse_ranks(method, ranks)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "name"),
+    [
+        ("macs:0.5", "tucker-0.50"),
+        ("macs:.930", "tucker-0.93"),
+        ("macs:1", "tucker-1.00"),
+        ("macs:0.935", "tucker-0.935"),
+        ("evbmf:1e-6", "tucker-evbmf-0.000001"),
+        ("ratio:0.3333333333333333", "tucker-ratio-0.3333333333333333"),
+    ],
+)
+def test_a_name_has_all_digits_of_its_value_and_reads_as_the_same(ranks, name):
+    spec = DecompositionSpec.parse_ranks("tucker", ranks)
+    assert str(spec) == name
+    assert DecompositionSpec.parse(name) == spec
+    variant = f"{name}@openvino-fp32"
+    assert str(VariantSpec.parse(variant)) == variant
+    key = EntryKey("0" * 64, "0" * 64, VariantSpec.parse(variant).decomposition, "weights")
+    assert key.variant == name
+
+
+def test_zeros_at_the_end_of_a_name_make_no_other_variant():
+    spec = VariantSpec.parse("tucker-0.500@openvino-fp32")
+    assert spec == VariantSpec.parse("tucker-0.50@openvino")
+    assert str(spec) == "tucker-0.50@openvino-fp32"

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,7 @@ from jetson_dnn_rt.backends.registry import create_runner
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.lab.compress.decomposition import KeepIf, decompose, list_layers
-from jetson_dnn_rt.lab.compress.timing import Inputs, keep_faster, time_in_turn
+from jetson_dnn_rt.lab.compress.timing import Inputs, keep_faster, open_pair, time_in_turn
 from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.input.input_pass import Preprocessor
 from jetson_dnn_rt.models.model import Model
@@ -153,10 +153,13 @@ def compress(
     """
     if recover_steps < 0:
         raise ConfigurationError(f"recover_steps must be >= 0: {recover_steps}")
+    from jetson_dnn_rt.lab.compress.smallest_share import require_share
     from jetson_dnn_rt.models.graph.splitting import split
+    from jetson_dnn_rt.variants.measuring.macs import count
 
     variant = VariantSpec(str(spec), backend or choose_default(model).backend)
     whole = split(model, 1)
+    require_share(whole.graph, count(whole.graph, model.input_shape), spec)
     inputs, judges = _read_frames(model, frames)
     if len(inputs) < _FEW_FRAMES:
         logger.warning(
@@ -184,15 +187,17 @@ def compress(
     def make_runner(index: int) -> Runner:
         return create_runner(parts[index], variant.backend, variant.precision, threads=threads)
 
-    times = time_in_turn(
-        make_runner,
-        prepare_inputs(model, judges),
-        runs=(_LEAST_RUNS, _MOST_RUNS),
-        budget_ns=_TIMING_NS,
-        progress=progress,
-    )
+    # The same two for times and results: a large network takes seconds to make.
+    with open_pair(make_runner) as runners:
+        times = time_in_turn(
+            runners,
+            prepare_inputs(model, judges),
+            runs=(_LEAST_RUNS, _MOST_RUNS),
+            budget_ns=_TIMING_NS,
+            progress=progress,
+        )
+        full, reduced = (_decode_all(model, runners, i, judges, progress) for i in (0, 1))
     before, after = (TimeDistribution.of("inference", column) for column in times)
-    full, reduced = (_decode_all(model, make_runner, i, judges, progress) for i in (0, 1))
     agreement = compare(model.kind, full, reduced, str(VariantSpec(FULL, variant.backend)))
     compression = Compression(
         model.source, fitted, variant, before, after, agreement, source, len(inputs), threads, None
@@ -301,23 +306,20 @@ def _read_frames(
 
 def _decode_all(
     model: Model,
-    make_runner: Callable[[int], Runner],
+    runners: tuple[Runner, Runner],
     index: int,
     frames: Sequence[Frame],
     progress: Progress,
 ) -> list[Result]:
     """Results of one of the two networks on all frames."""
-    runner = make_runner(index)
-    try:
-        buffer = runner.allocate_input()
-        preprocessor = Preprocessor(model.preprocessing, buffer)
-        decode, settings = model.create_decoder(), DecoderSettings()
-        results = []
-        for frame in frames:
-            geometry = preprocessor.write(frame)
-            outputs = runner.to_host(runner.run([buffer]))
-            results.append(decode(outputs, geometry, settings))
-            progress("agreement", index * len(frames) + len(results), 2 * len(frames))
-        return results
-    finally:
-        runner.close()
+    runner = runners[index]
+    buffer = runner.allocate_input()
+    preprocessor = Preprocessor(model.preprocessing, buffer)
+    decode, settings = model.create_decoder(), DecoderSettings()
+    results = []
+    for frame in frames:
+        geometry = preprocessor.write(frame)
+        outputs = runner.to_host(runner.run([buffer]))
+        results.append(decode(outputs, geometry, settings))
+        progress("agreement", index * len(frames) + len(results), 2 * len(frames))
+    return results

@@ -20,6 +20,7 @@ MAX_PATCH = 2304  # input channels of a group x taps; for larger patches only ch
 MAX_CHANNELS = 4608  # wider layers get no covariance
 
 _POSITIONS = 256  # patches of one frame and layer: neighbours are much alike
+_CHUNK = 1024  # samples that are multiplied at a time: their sum is short enough for float32
 _PATCH_BYTES = 1 << 30  # all covariances of patches together
 
 
@@ -116,6 +117,8 @@ class _Sums:
         size = layer.inputs * layer.taps if whole else layer.inputs
         self._first = torch.zeros(layer.groups, size, dtype=torch.float64)
         self._second = torch.zeros(layer.groups, size, size, dtype=torch.float64)
+        self._chunk: list[torch.Tensor] = []  # [G, samples, D] each, not yet in the sums
+        self._pending = 0
         self._generator = torch.Generator().manual_seed(seed)
         self.samples = 0
 
@@ -127,10 +130,19 @@ class _Sums:
         else:
             rows = value.reshape(-1, self._layer.inputs).float().cpu()
             samples = rows[self._choose(len(rows))].unsqueeze(0)
-        # One frame's product is short enough for float32; their sum is not.
+        self._chunk.append(samples)
+        self._pending += samples.shape[1]
+        self.samples += samples.shape[1]
+        if self._pending >= _CHUNK:
+            self._add_chunk()
+
+    def _add_chunk(self) -> None:
+        # Samples by the thousand, because adding a product costs as much as multiplying hundreds.
+        samples = torch.cat(self._chunk, 1)
         self._first += samples.sum(1, dtype=torch.float64)
         self._second += samples.mT @ samples
-        self.samples += samples.shape[1]
+        self._chunk.clear()
+        self._pending = 0
 
     def _choose(self, count: int) -> torch.Tensor:
         """Random positions; all of them if they are few."""
@@ -162,6 +174,8 @@ class _Sums:
 
     def finish(self) -> Covariance:
         """Mean and covariance of the samples."""
+        if self._chunk:
+            self._add_chunk()
         mean = self._first / self.samples
         matrix = self._second / self.samples - mean.unsqueeze(-1) * mean.unsqueeze(-2)
         return Covariance("patch" if self._whole else "channel", mean, matrix, self.samples)

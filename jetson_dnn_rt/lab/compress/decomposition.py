@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 from torch import fx, nn
 
-from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.lab.compress.budget import Options, allocate
 from jetson_dnn_rt.lab.compress.covariance import Covariance
 from jetson_dnn_rt.lab.compress.factorisation import LayerAnalysis
+from jetson_dnn_rt.lab.compress.smallest_share import require_share
 from jetson_dnn_rt.models.graph.layers import copy_folded, replace_module
 from jetson_dnn_rt.variants.decomposition import (
     Decomposition,
@@ -137,6 +137,7 @@ class Plan:
         self._graph, self._spec, self._keep_if, self._progress = graph, spec, keep_if, progress
         self._accepted: set[tuple[str, Ranks]] = set()
         self.costs = count(graph, input_shape)
+        require_share(graph, self.costs, spec)
         self.analyses: dict[str, LayerAnalysis] = {}
         self.ranks: dict[str, Ranks] = {}
         self.refused: dict[str, str] = {}
@@ -174,11 +175,6 @@ class Plan:
         }
         fixed = total - sum(macs.values())
         limit = int(spec.value * total) - fixed
-        if _least(options) > limit:
-            raise ConfigurationError(
-                f"{spec}: cannot keep {spec.value:.2f} of the multiply-accumulates: the smallest "
-                f"share possible is {(_least(options) + fixed) / total:.4f}"
-            )
         for _ in range(_ROUNDS):
             left = {name: option for name, option in options.items() if name not in refused}
             room = limit - sum(macs[name] for name in refused)
@@ -194,7 +190,7 @@ class Plan:
         kept = total - sum(macs[n] - self.analyses[n].macs(pair) for n, pair in decomposed.items())
         if kept > int(spec.value * total):
             self.note = (
-                f"budget {spec.value:.2f} not reached: {kept / total:.4f} of the "
+                f"budget {spec.digits} not reached: {kept / total:.4f} of the "
                 f"multiply-accumulates kept, because {len(refused)} layers stay as they are"
             )
         return ranks

@@ -44,6 +44,24 @@ def count_macs(
     return np.asarray(layer.groups * (first + middle + last))
 
 
+def list_ranks(layer: Layer, method: str) -> tuple[rank_rules.Ranks, rank_rules.Ranks]:
+    """List the ranks worth trying of input and of output channels, each with each.
+
+    A layer that is decomposed as a matrix keeps all its input channels.
+    """
+    if is_tensor(layer, method):
+        return rank_rules.list_candidates(layer.inputs), rank_rules.list_candidates(layer.outputs)
+    outer = rank_rules.list_candidates(min(layer.outputs, layer.inputs * layer.taps))
+    if layer.outputs <= layer.inputs * layer.taps:
+        outer = outer[:-1]  # at full rank it is the layer itself and one more
+    return np.array([layer.inputs]), outer
+
+
+def is_tensor(layer: Layer, method: str) -> bool:
+    """Whether a layer gets ranks for input and output channels, or one as a matrix."""
+    return method == "tucker" and layer.kind == "conv"
+
+
 class LayerAnalysis:
     """Spectra of one layer, from which the error of every choice of ranks follows.
 
@@ -61,12 +79,13 @@ class LayerAnalysis:
     ) -> None:
         self.layer = layer
         self.cost = cost
+        self._method = method
         assert isinstance(module, (nn.Conv2d, nn.Linear))
         self._module = module
         self._covariance = covariance
         self._matrix: MatrixAnalysis | None = None
         self._tensor: TuckerAnalysis | OutputTuckerAnalysis | None = None
-        if not (method == "tucker" and layer.kind == "conv"):
+        if not is_tensor(layer, method):
             self._matrix = self._analyse_matrix()
         elif covariance is not None and covariance.kind == "patch":
             shrunk = covariance.regularise(_SHRINKAGE)
@@ -85,11 +104,12 @@ class LayerAnalysis:
         return weight.reshape(layer.groups, layer.outputs, layer.inputs, layer.taps)
 
     def _root(self) -> torch.Tensor | None:
-        """Symmetric root of the covariance, of patches or of channels."""
+        """A root of the covariance, of patches or of channels."""
         if self._covariance is None:
             return None
-        values, vectors = decompose_symmetric(self._covariance.regularise(_SHRINKAGE))
-        return vectors * values.sqrt().unsqueeze(-2) @ vectors.mT
+        # Every root gives the same layers, and this one costs a fraction of the symmetric one.
+        root: torch.Tensor = torch.linalg.cholesky(self._covariance.regularise(_SHRINKAGE))
+        return root
 
     def _analyse_matrix(self) -> MatrixAnalysis:
         return MatrixAnalysis(self._weight().flatten(2), self._root())
@@ -104,19 +124,13 @@ class LayerAnalysis:
     def options(self) -> tuple[Options, list[Ranks]]:
         """All choices worth considering, the layer as it is first (with ranks ``()``)."""
         layer = self.layer
+        inner, outer = list_ranks(layer, self._method)
+        costs = count_macs(layer, self.cost, inner[:, None], outer).reshape(-1)
         if self._tensor is not None:
-            inner = rank_rules.list_candidates(layer.inputs)
-            outer = rank_rules.list_candidates(layer.outputs)
-            errors = self._tensor.errors(inner, outer)
-            costs = count_macs(layer, self.cost, inner[:, None], outer[None, :])
-            pairs = [(int(a), int(b)) for a in inner for b in outer]
-            return self._join(costs.reshape(-1), errors.reshape(-1), list[Ranks](pairs))
+            errors = self._tensor.errors(inner, outer).reshape(-1)
+            return self._join(costs, errors, [(int(a), int(b)) for a in inner for b in outer])
         assert self._matrix is not None
-        ranks = rank_rules.list_candidates(min(layer.outputs, layer.inputs * layer.taps))
-        if layer.outputs <= layer.inputs * layer.taps:
-            ranks = ranks[:-1]  # at full rank it is the layer itself and one more
-        costs = count_macs(layer, self.cost, np.full_like(ranks, layer.inputs), ranks)
-        return self._join(costs, self._matrix.errors(ranks), [self._pair(int(r)) for r in ranks])
+        return self._join(costs, self._matrix.errors(outer), [self._pair(int(r)) for r in outer])
 
     def _pair(self, rank: int) -> Ranks:
         """The ranks of a layer as the product of two."""

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -72,13 +73,19 @@ class MatrixAnalysis:
             channels = root.shape[-1]
             taps = seen.reshape(groups, rows, channels, columns // channels)
             seen = torch.einsum("gock,gcd->godk", taps, root).reshape(groups, rows, columns)
-        if rows <= columns:
-            squares, self._left = decompose_symmetric(seen @ seen.mT)
-        else:
-            squares, right = decompose_symmetric(seen.mT @ seen)
-            scale = squares.sqrt().clamp_min(squares.max().sqrt() * 1e-12 + 1e-300)
-            self._left = seen @ right / scale.unsqueeze(-2)
+        self._seen = seen
+        self._gram = seen @ seen.mT if rows <= columns else seen.mT @ seen
+        squares = torch.linalg.eigvalsh(self._gram).flip(-1).clamp_min(0.0)
         self.squares: npt.NDArray[np.float64] = squares.double().numpy()
+
+    @cached_property
+    def _left(self) -> torch.Tensor:
+        """Left singular vectors; of a large layer that is not decomposed they are never needed."""
+        squares, vectors = decompose_symmetric(self._gram)
+        if self._gram.shape[1] == self._seen.shape[1]:
+            return vectors
+        scale = squares.sqrt().clamp_min(squares.max().sqrt() * 1e-12 + 1e-300)
+        return self._seen @ vectors / scale.unsqueeze(-2)
 
     def errors(self, ranks: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
         """Squared relative error of each rank, in [0, 1]."""
@@ -122,7 +129,7 @@ class TuckerAnalysis:
 
     The first bases are those of HOSVD. HOOI at some shares of the ranks gives others, complete
     and nested as well, so that the error of every pair is known near its refined value. `root`
-    [G, I, I] is the symmetric root of the covariance of the input channels.
+    [G, I, I] is a root of the covariance of the input channels, as in `MatrixAnalysis`.
     """
 
     def __init__(
@@ -201,10 +208,9 @@ class OutputTuckerAnalysis:
         self._covariance = covariance.double()
         blocks = self._covariance.reshape(groups, inputs, taps, inputs, taps)
         self._channels = torch.einsum("gikjk->gij", blocks) / taps
-        values, vectors = decompose_symmetric(self._channels)
-        root = vectors * values.sqrt().unsqueeze(-2) @ vectors.mT
+        self._root = torch.linalg.cholesky(self._channels)
         # The channels' subspaces in the order of their energy in the output.
-        start = TuckerAnalysis(weight, root, shares=())
+        start = TuckerAnalysis(weight, self._root, shares=())
         self.squares3, self.squares4 = start.squares3, start.squares4
         self._inner = start.factors(inputs, 1, refine=False).inner
         flat = self._weight.flatten(2)
@@ -293,11 +299,10 @@ class OutputTuckerAnalysis:
         gram = flat @ flat.mT
         ridge = 1e-9 * gram.diagonal(dim1=-2, dim2=-1).mean(-1)[:, None, None]
         left = torch.linalg.cholesky(gram + (ridge + 1e-300) * torch.eye(rank3, dtype=gram.dtype))
-        right = torch.linalg.cholesky(self._channels)
 
         def precondition(residual: torch.Tensor) -> torch.Tensor:
             half = torch.cholesky_solve(residual, left)
-            return torch.cholesky_solve(half.mT, right).mT
+            return torch.cholesky_solve(half.mT, self._root).mT
 
         residual = gather(factors.outer.mT @ self._image) - apply(x)
         direction = shifted = precondition(residual)

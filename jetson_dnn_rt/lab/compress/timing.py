@@ -12,7 +12,8 @@ import copy
 import gc
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -36,8 +37,16 @@ _BUDGET_NS = 150_000_000  # for the runs of both
 _GAIN = 0.03  # a smaller gain is within the difference of medians of two equal layers
 
 
+@contextmanager
+def open_pair(make_runner: Callable[[int], Runner]) -> Iterator[tuple[Runner, Runner]]:
+    """Make two runners, and close them in the end."""
+    with ExitStack() as stack:
+        first, second = (stack.enter_context(closing(make_runner(index))) for index in (0, 1))
+        yield first, second
+
+
 def time_in_turn(
-    make_runner: Callable[[int], Runner],
+    runners: tuple[Runner, Runner],
     inputs: Inputs,
     *,
     runs: tuple[int, int],
@@ -49,12 +58,9 @@ def time_in_turn(
     At least ``runs[0]`` of each, and then until the budget or ``runs[1]`` is reached.
     """
     times: tuple[list[int], list[int]] = ([], [])
-    runners: list[Runner] = []
+    buffers = [runner.allocate_input() for runner in runners]
     was_enabled = gc.isenabled()
     try:
-        for index in (0, 1):
-            runners.append(make_runner(index))
-        buffers = [runner.allocate_input() for runner in runners]
         end_ns = time.perf_counter_ns() + budget_ns
         gc.disable()
         for count in range(-_WARM_UP, runs[1]):
@@ -70,8 +76,6 @@ def time_in_turn(
     finally:
         if was_enabled:
             gc.enable()
-        for runner in runners:
-            runner.close()
     progress("timing", runs[1], runs[1])
     return times
 
@@ -120,7 +124,8 @@ def keep_faster(backend: str, precision: str = "fp32", *, threads: int = 1) -> K
             return create_runner(part, backend, precision, threads=threads)
 
         value = np.random.default_rng(0).standard_normal(input_shape, np.float32)
-        times = time_in_turn(make_runner, [value], runs=(_LEAST, _MOST), budget_ns=_BUDGET_NS)
+        with open_pair(make_runner) as runners:
+            times = time_in_turn(runners, [value], runs=(_LEAST, _MOST), budget_ns=_BUDGET_NS)
         full_ns, reduced_ns = (float(np.median(column)) for column in times)
         if reduced_ns < (1.0 - _GAIN) * full_ns:
             return True, ""

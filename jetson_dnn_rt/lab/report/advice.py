@@ -10,8 +10,8 @@ from collections import Counter
 
 import numpy as np
 
-from jetson_dnn_rt.lab.report.budgets import HIGHEST, P99, Needs, Schedulability
-from jetson_dnn_rt.lab.report.recording import TaskColumns, split_response
+from jetson_dnn_rt.lab.report.budgets import HIGHEST, Needs, Schedulability
+from jetson_dnn_rt.lab.report.recording import Recording, TaskColumns, split_response
 from jetson_dnn_rt.lab.report.wording import format_count, format_ms, format_share, join_words
 from jetson_dnn_rt.tasks import Outcome
 
@@ -131,13 +131,30 @@ def _is_overload(schedulability: Schedulability | None) -> bool:
     return schedulability is not None and schedulability.mean_load > schedulability.workers
 
 
+def advise_load(recording: Recording) -> list[str]:
+    """Advise if frames were missed on a machine that was busy before the recording began."""
+    machine = recording.metadata.machine
+    load, cores = machine.get("load_average_1min"), machine.get("cores")
+    simulated = recording.metadata.source == "simulate"
+    if simulated or not load or not cores or load < cores:
+        return []
+    if not any(task.missed.any() for task in recording.tasks.values()):
+        return []
+    return [
+        f"The machine was under other load: when the recording began, {load:.1f} programs on "
+        f"average wanted its {format_count(cores, 'core')}. All times below include waiting for "
+        "them: end them, or give the tasks cores of their own, and record again before looking "
+        "for another cause."
+    ]
+
+
 def advise_cohort(schedulability: Schedulability | None) -> list[str]:
     """Advise if more work arrives than the machine can do."""
     if schedulability is None or not _is_overload(schedulability):
         return []
     workers, load = schedulability.workers, schedulability.mean_load
-    needs = schedulability.needs
-    longest = max(needs, key=lambda task: needs[task].budgets_ns[P99] / needs[task].period_ns)
+    needs, budget = schedulability.needs, schedulability.least_careful
+    longest = max(needs, key=lambda task: needs[task].budgets_ns[budget] / needs[task].period_ns)
     return [
         f"More work arrives than {format_count(workers, 'worker')} can do: {format_share(load)} "
         f"of one, on average. Any of these helps: all frame rates at "
@@ -149,9 +166,10 @@ def advise_cohort(schedulability: Schedulability | None) -> list[str]:
 def _find_cause(task: TaskColumns, schedulability: Schedulability | None) -> str:
     deadline_ns = task.usual_deadline_ns
     needs = schedulability.needs.get(task.name) if schedulability else None
-    if needs and needs.budgets_ns[P99] > deadline_ns:
+    budget = schedulability.least_careful if schedulability else ""
+    if needs and needs.budgets_ns[budget] > deadline_ns:
         return (
-            f"it alone needs {format_ms(needs.budgets_ns[P99])} (p99) of its "
+            f"it alone needs {format_ms(needs.budgets_ns[budget])} ({budget}) of its "
             f"{format_ms(deadline_ns)}. A faster variant, higher clocks or a longer deadline; "
             "scheduling cannot help."
         )

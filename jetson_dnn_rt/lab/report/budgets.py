@@ -18,13 +18,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from jetson_dnn_rt.lab.report.recording import Recording, quantile
+from jetson_dnn_rt.lab.report.recording import Recording, has_quantile, quantile
 from jetson_dnn_rt.lab.wcet.samples import Sample
 from jetson_dnn_rt.lab.wcet.statement import Campaign
 from jetson_dnn_rt.scheduling.analysis import TaskDemand, Verdict, analyse
 
 P99, P999, HIGHEST, BOUND = "p99", "p99.9", "highest seen", "pWCET 1e-4"
-"""Budgets, from the most optimistic to the most careful."""
+"""Budgets, from the most optimistic to the most careful. Those that every task has are used: a
+quantile needs a time above it, else it would be the highest one under another name."""
 
 _QUANTILES = {P99: 0.99, P999: 0.999}
 _BOUND_EXCEEDANCE = 1e-4
@@ -69,18 +70,30 @@ class Needs:
 class Schedulability:
     """Verdicts on the whole cohort, as it mostly ran and in other variants.
 
-    `workers` stages run side by side. `mean_load` is that of all jobs that started, in workers:
-    above `workers` no schedule helps. `choices` are all tasks in each combination of measured
-    variants. If not all tasks fit with the highest times seen, `together` has the largest sets
-    that do.
+    `count` is the number of measured jobs of the task with the fewest, in the variant that it
+    mostly ran in. `workers` stages run side by side. `mean_load` is that of all jobs that
+    started, in workers: above `workers` no schedule helps. `choices` are all tasks in each
+    combination of measured variants. If not all tasks fit with the highest times seen, `together`
+    has the largest sets that do.
     """
 
+    count: int
     workers: int
     mean_load: float
     verdicts: dict[str, Verdict]
     needs: dict[str, Needs]
     choices: list[Choice]
     together: list[Choice]
+
+    @property
+    def least_careful(self) -> str:
+        """Most optimistic of the budgets."""
+        return next(iter(self.verdicts))
+
+    @property
+    def left_out(self) -> list[str]:
+        """Quantiles that are no budgets, because they would be the highest time seen."""
+        return [name for name in _QUANTILES if name not in self.verdicts]
 
 
 @dataclass(frozen=True)
@@ -89,6 +102,7 @@ class _Measured:
 
     task: str
     variant: str
+    count: int
     demands: dict[str, TaskDemand]
 
 
@@ -113,6 +127,7 @@ def analyse_recording(
     verdicts = choices[0].verdicts
     together = [] if verdicts[HIGHEST].schedulable else _find_together(measured, names, workers)
     return Schedulability(
+        min(m.count for m in usual),
         workers,
         sum(_mean_load(recording, name) for name in measured),
         verdicts,
@@ -160,13 +175,17 @@ def _measure(
         for name, budget_ns in budgets.items():
             longest = min(longest_ns, budget_ns) or budget_ns
             demands[name] = TaskDemand(task, max(1, budget_ns), longest, *fixed)
-        found.append(_Measured(task, sample.subtitle, demands))
+        found.append(_Measured(task, sample.subtitle, len(sample), demands))
     return found
 
 
 def _budgets(sample: Sample) -> dict[str, int]:
     ordered = np.sort(sample.times_ns)
-    budgets = {name: int(quantile(ordered, q)) for name, q in _QUANTILES.items()}
+    budgets = {
+        name: int(quantile(ordered, q))
+        for name, q in _QUANTILES.items()
+        if has_quantile(len(ordered), q)
+    }
     return {**budgets, HIGHEST: int(ordered[-1])}
 
 

@@ -20,6 +20,7 @@ from jetson_dnn_rt.lab.report.recording import (
     Spent,
     TaskColumns,
     expect_bursts,
+    has_quantile,
     quantile,
     split_response,
 )
@@ -320,7 +321,8 @@ def _draw_response_histogram(panel: Any, task: TaskColumns, layout: Layout) -> N
     mark_deadline(panel, 100.0, "deadline")
     above = int(np.count_nonzero(share > edges[-1]))
     key = [(f"{above} beyond the scale, in the last bar", DEADLINE)] if above else []
-    title = f"p99 of the results: {quantile(ordered, 0.99):.0f} % of the deadline"
+    name = "p99 of the results" if has_quantile(len(ordered), 0.99) else "Slowest result"
+    title = f"{name}: {quantile(ordered, 0.99):.0f} % of the deadline"
     write_title(panel, title, layout, key, width=0.45)
     panel.set(xlabel="response as a share of the deadline [%]", ylabel="frames with a result")
     panel.yaxis.set_major_formatter(format_thousands)
@@ -385,7 +387,8 @@ def _draw_distribution(panel: Any, ordered_ms: Any, deadline_ms: float, layout: 
     panel.set_xlim(low - 2 * margin, high + 3 * margin)
     panel.margins(y=0.2)
     panel.grid(False, axis="x")
-    for value, text in ((p50, "p50"), (p99, "p99")):
+    slow = "p99" if has_quantile(count, 0.99) else "highest"
+    for value, text in ((p50, "p50"), (p99, slow)):
         panel.axvline(value, color=INK, lw=1.0, ls=(0, (3, 2)), ymax=0.86)
         style: dict[str, Any] = {"fontsize": 8.2, "linespacing": 1.1, "zorder": 6}
         style |= {"xycoords": panel.get_xaxis_transform(), "bbox": {"color": "white", "pad": 0.8}}
@@ -648,7 +651,9 @@ def _draw_needs(panel: Any, result: Schedulability, layout: Layout) -> None:
         deadline_ms = needs.deadline_ns / 1e6
         panel.barh(row, deadline_ms, height=0.5, color=GRID, lw=0, zorder=1)
         panel.plot([deadline_ms] * 2, [row - 0.33, row + 0.33], color=DEADLINE, lw=2, zorder=4)
-        panel.barh(row, budgets[P99], height=0.5, color=MEASURED_PALE, lw=0, zorder=2)
+        panel.barh(
+            row, budgets[result.least_careful], height=0.5, color=MEASURED_PALE, lw=0, zorder=2
+        )
         panel.plot([budgets[HIGHEST]], [row], "o", ms=7, color=MEASURED, zorder=5)
         if BOUND_NAME in budgets:
             panel.plot([budgets[BOUND_NAME]], [row], "D", ms=6, color=BOUND, zorder=5)
@@ -660,7 +665,7 @@ def _draw_needs(panel: Any, result: Schedulability, layout: Layout) -> None:
                 panel.plot([least / 1e6], [row - 0.38], "^", ms=7, color=INK, zorder=5)
     panel.set(xlim=(0, 1.06 * right), xlabel="time [ms]")
     key = [
-        ("■ p99", "#7fa9d6"),
+        *([("■ p99", "#7fa9d6")] if P99 in result.verdicts else []),
         ("● highest seen", MEASURED),
         *([("◆ pWCET", BOUND)] if BOUND_NAME in result.verdicts else []),
         ("| deadline", DEADLINE),

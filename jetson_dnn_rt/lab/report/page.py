@@ -20,7 +20,7 @@ from jetson_dnn_rt.lab.report.advice import describe_task
 from jetson_dnn_rt.lab.report.budgets import HIGHEST
 from jetson_dnn_rt.lab.report.conditions import Shift
 from jetson_dnn_rt.lab.report.figures import VERDICTS
-from jetson_dnn_rt.lab.report.recording import Recording, TaskColumns, quantile
+from jetson_dnn_rt.lab.report.recording import Recording, TaskColumns, has_quantile, quantile
 from jetson_dnn_rt.lab.report.report import Report, make_stem
 from jetson_dnn_rt.lab.report.style import NARROW, WIDE
 from jetson_dnn_rt.lab.report.wording import (
@@ -108,6 +108,7 @@ def make_page(report: Report) -> str:
         "count": format_count,
         "count_cut_off": lambda task: task.count(Outcome.SKIPPED) + task.count(Outcome.ABORTED),
         "describe_task": describe_task,
+        "has_quantile": has_quantile,
         "highest": HIGHEST,
         "narrow_px": NARROW.width_px,
         "summarize_response": _summarize_response,
@@ -183,7 +184,8 @@ def _summarize_response(task: TaskColumns) -> dict[str, Any] | None:
     left, middle, right, limit = (min(100.0, 100.0 * t / full) for t in (p1, p50, p99, deadline))
     return {
         "p50": p50,
-        "p99": p99,
+        "p99": p99 if has_quantile(len(response), 0.99) else None,
+        "count": len(response),
         "slowest": slowest,
         "left": f"{left:.1f}%",
         "width": f"{max(0.6, right - left):.1f}%",

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from jetson_dnn_rt.lab.report.advice import advise_cohort, advise_task
+from jetson_dnn_rt.lab.report.advice import advise_cohort, advise_load, advise_task
 from jetson_dnn_rt.lab.report.budgets import LEAST_TIMES, Schedulability, analyse_recording
 from jetson_dnn_rt.lab.report.conditions import Shift, find_shifts
 from jetson_dnn_rt.lab.report.figures import (
@@ -140,6 +140,7 @@ def make_report(
         shifts=shifts,
         comparisons=comparisons,
         advice=[
+            *advise_load(first),
             *advise_cohort(schedulability),
             *_advise_tasks(tasks, schedulability),
             *_advise_setup(first),

@@ -37,7 +37,9 @@ from jetson_dnn_rt.lab.wcet.stationarity import longest_run, spread_ties
 
 EXCEEDANCES = (1e-3, 1e-4, 1e-6)
 LEAST_COUNT = 1000
-"""With fewer times the tests are too weak to be trusted."""
+"""With fewer times the tests are too weak to be trusted: there is no bound."""
+LEAST_DISTINCT = 50
+"""With fewer different times there is no law to fit."""
 TAIL_COUNT = 10_000
 """From here on a slow mode of 0.5 % is found in at least 90 % of campaigns (`benchmarks evt`)."""
 REACH = 0.01
@@ -49,6 +51,9 @@ MARGIN = 0.2
 _COMPLETE = (
     "measure without deadlines that end frames: `jetson-dnn-rt profile`, or `evaluate` in"
     " sequential mode"
+)
+_COARSE = (
+    f"measure with a finer timer: it takes {LEAST_DISTINCT} different times to see a law in them"
 )
 _BLOCK = 20
 _LEAST_MAXIMA = 50
@@ -89,10 +94,10 @@ def judge(
     distinct = len(np.unique(times))
     counted = f"{len(times)} frames, {distinct} different times"
     if len(times) < LEAST_COUNT:
-        counted = f"{len(times)} frames are too few: a tail shows from {LEAST_COUNT:,} on"
-    elif distinct < 50:
+        counted = f"{len(times)} frames are too few: a bound takes {LEAST_COUNT:,} at least"
+    elif distinct < LEAST_DISTINCT:
         counted = f"only {distinct} different times: the timer is too coarse for them"
-    enough = len(times) >= LEAST_COUNT and distinct >= 50
+    enough = len(times) >= LEAST_COUNT and distinct >= LEAST_DISTINCT
     complete = (
         f"{cut_off} slow frames were ended before they had finished: their times are missing"
         if cut_off
@@ -250,8 +255,13 @@ def _state(campaign: Campaign) -> str:
 def _advise(campaign: Campaign) -> tuple[str, ...]:
     count = campaign.count
     failed = [test.name for test in campaign.tests if not test.passed]
+    if count < LEAST_COUNT:
+        return (
+            f"measure {LEAST_COUNT:,} frames for a bound, {TAIL_COUNT:,} for one that also knows"
+            " a kind of slow frame as rare as 1 in 200",
+        )
     if "Count" in failed:
-        return (f"measure {max(TAIL_COUNT - count, 0):,} frames more: a tail needs so many",)
+        return (_COARSE,)
     if failed:
         advice = [_COMPLETE] if "Complete" in failed else []
         advice += [CONDITIONS[name].advice for name in failed if name in CONDITIONS]

@@ -16,6 +16,7 @@ import torch
 from networks import calibrate, make_model
 from torch import nn
 
+from jetson_dnn_rt.backends import registry
 from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
 from jetson_dnn_rt.frames import Frame
@@ -159,6 +160,27 @@ def test_a_stopped_recovery_goes_on(model, frames, tmp_path):
     found = compress_quickly(model, frames, library=library, recover_steps=40)
     assert found.fit.recovery.resumed_from == 20
     assert encode_weights(found.fit.graph) == encode_weights(whole.fit.graph)
+
+
+def test_each_network_is_made_once(model, frames, monkeypatch):
+    made: list[str] = []
+
+    def create_runner(part, *names, **options):
+        made.append(part.name)
+        return registry.create_runner(part, *names, **options)
+
+    monkeypatch.setattr(compression, "create_runner", create_runner)
+    compress_quickly(model, frames, data_aware=False, recover_steps=0)
+    assert len(made) == 2
+
+
+def test_a_budget_out_of_reach_is_refused_before_a_frame_is_read(model):
+    def read():
+        pytest.fail("a frame was read")
+        yield
+
+    with pytest.raises(ConfigurationError, match=r"tucker-0\.005: cannot keep 0\.005"):
+        compress(model, DecompositionSpec.parse("tucker-0.005"), frames=read(), backend="torch")
 
 
 def test_without_frames_deciding_the_weights_do(model, frames):

@@ -9,7 +9,13 @@ import pytest
 import torch
 from torch import nn
 
-from jetson_dnn_rt.lab.compress.sensitivity import measure_sensitivities
+from jetson_dnn_rt.lab.compress.distillation import expose
+from jetson_dnn_rt.lab.compress.sensitivity import (
+    _find_weaknesses,
+    _Moments,
+    _Replay,
+    measure_sensitivities,
+)
 from jetson_dnn_rt.models.graph.tracing import trace
 
 
@@ -56,7 +62,63 @@ def test_a_branch_that_is_heard_less_costs_less(images):
     )
     assert set(found) == {"loud", "quiet"}  # nothing can be taken from what does not vary
     assert found["loud"] / found["quiet"] == pytest.approx(10_000, rel=0.05)
-    assert calls == [("sensitivity", 1, 2), ("sensitivity", 2, 2)]
+    assert calls == [("sensitivity", done, 4) for done in (1, 2, 3, 4)]
+
+
+class InPlace(nn.Module):
+    """Reads values before and after operations in place change them, and calls a layer twice."""
+
+    def __init__(self):
+        super().__init__()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(3)
+            self.first = nn.Conv2d(3, 8, 3, padding=1)
+            self.twice = nn.Conv2d(8, 8, 3, padding=1)
+            self.branch = nn.Conv2d(8, 8, 1)
+        self.again = self.twice
+        self.relu = nn.ReLU(inplace=True)
+
+    def forward(self, image):
+        first = self.first(image)
+        flat = first[:, :, 0]
+        branch = self.branch(first)
+        found = self.twice(self.relu(first))
+        branch += found
+        return self.again(branch) + flat.mean() + first
+
+
+def test_going_on_from_a_layer_is_running_the_whole_network(images):
+    layers = ["first", "twice", "branch"]
+    graph = trace(InPlace().eval())
+    watched = expose(graph, [graph.graph.find_nodes(op="output")[0].args[0].name])
+    with torch.no_grad():
+        weaknesses = _find_weaknesses(watched, layers, images)
+        assert set(weaknesses) == set(layers)
+        replay = _Replay(watched, weaknesses)
+        (expected,) = replay.run(images[0])
+        assert torch.equal(expected, watched(images[0])[0])
+        for name in layers:
+            hook = weaknesses[name].drop
+            handle = watched.get_submodule(name).register_forward_hook(hook)
+            (whole,) = watched(images[0])
+            handle.remove()
+            assert torch.equal(replay.found[name][0], whole)
+            assert not torch.equal(whole, expected)
+
+
+def test_fewer_rows_than_channels_have_the_same_weakest_directions(images):
+    """Of a layer with three varying directions, whichever way they are found."""
+    generator = torch.Generator().manual_seed(5)
+    rows = torch.randn(12, 3, generator=generator) @ torch.randn(3, 32, generator=generator)
+    few, many = _Moments(-1), _Moments(-1)
+    for row in rows:
+        few.hook(nn.Identity(), (), row[None])
+    for _ in range(3):
+        many.hook(nn.Identity(), (), rows)
+    one, other = few.find_weakness(), many.find_weakness()
+    assert one.share == pytest.approx(other.share)
+    lost, same = (weakness.drop(nn.Identity(), (), rows) for weakness in (one, other))
+    torch.testing.assert_close(lost, same, rtol=1e-4, atol=1e-4)
 
 
 def test_linear_layers_and_graphs_are_left_as_they_are(images):

@@ -7,10 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from campaigns import make_campaign
 from timing_traces import read_made
 
-from jetson_dnn_rt.lab.report.advice import advise_cohort, advise_task, describe_task
+from jetson_dnn_rt.lab.report.advice import advise_cohort, advise_load, advise_task, describe_task
 from jetson_dnn_rt.lab.report.budgets import analyse_recording
+from jetson_dnn_rt.lab.report.report import make_report
 from jetson_dnn_rt.tasks import Outcome
 
 pytest.importorskip("pyarrow")
@@ -39,13 +41,37 @@ def test_a_bad_spell_is_described_and_its_time_named(tmp_path):
 
 
 def test_a_task_that_is_too_slow_by_itself(tmp_path):
-    recording = read_made(tmp_path, count=100, bad_from=50, bad_count=5)
+    recording = read_made(tmp_path, count=150, bad_from=50, bad_count=5)
     task = recording.tasks["segmenter"]
     assert task.missed.any()
     hurried = replace(task, deadline_ns=np.full(len(task), 12_000_000))
     text = say(replace(recording, tasks={"segmenter": hurried}), "segmenter")
     assert "scheduling cannot help" in text
     assert "(p99) of its 12.0 ms" in text
+    few = read_made(tmp_path / "few", count=100, bad_from=50, bad_count=5)
+    hurried = replace(few.tasks["segmenter"], deadline_ns=np.full(100, 12_000_000))
+    text = say(replace(few, tasks={"segmenter": hurried}), "segmenter")
+    assert "(highest seen) of its 12.0 ms" in text
+
+
+def under_load(recording, load, cores=2, source="run"):
+    machine = {"load_average_1min": load, "cores": cores}
+    metadata = replace(recording.metadata, machine=machine, source=source)
+    return replace(recording, metadata=metadata)
+
+
+def test_other_load_comes_first_among_the_causes(tmp_path, monkeypatch):
+    monkeypatch.setattr("jetson_dnn_rt.lab.report.style._render", lambda draw, layout: b"PNG")
+    recording = read_made(tmp_path, count=100, slowdown=1.8)
+    loaded = under_load(recording, 3.02)
+    report = make_report([loaded], lambda sample: make_campaign(sample.title), title="")
+    first, second, *_ = report.advice
+    assert "3.0 programs on average wanted its 2 cores" in first
+    assert second.startswith("More work arrives")
+    for quiet in (recording, under_load(recording, 1.9), under_load(recording, 3.0, cores=8)):
+        assert advise_load(quiet) == []
+    assert advise_load(under_load(recording, 3.0, source="simulate")) == []
+    assert advise_load(under_load(read_made(tmp_path / "fits", count=60), 3.0)) == []
 
 
 def test_overload_is_reported_once_for_all(tmp_path):

@@ -63,8 +63,9 @@ def test_the_least_deadline_fits_and_less_does_not(task, others):
 
 
 def test_budgets_rise_from_quantiles_to_the_highest(tmp_path):
-    recording = read_made(tmp_path, count=400)
+    recording = read_made(tmp_path, count=1100)
     result = analyse_recording(recording, {})
+    assert result.left_out == []
     assert list(result.verdicts) == [P99, P999, HIGHEST]
     for name, needs in result.needs.items():
         times = recording.samples_of(name)[0].times_ns
@@ -75,6 +76,22 @@ def test_budgets_rise_from_quantiles_to_the_highest(tmp_path):
         assert needs.period_ns == PERIOD_NS
     assert result.mean_load == pytest.approx(23 / 33.3, rel=0.05)
     assert not result.together or not result.verdicts[HIGHEST].schedulable
+
+
+@pytest.mark.parametrize(
+    ("count", "verdicts", "left_out"),
+    [(107, [HIGHEST], [P99, P999]), (110, [P99, HIGHEST], [P999])],
+)
+def test_a_quantile_with_no_time_above_it_is_no_budget(tmp_path, count, verdicts, left_out):
+    """The first ten of the frames are warm-up."""
+    result = analyse_recording(read_made(tmp_path, count=count), {})
+    assert list(result.verdicts) == verdicts
+    assert result.left_out == left_out
+    assert result.count == count - 10
+    assert result.least_careful == verdicts[0]
+    for needs in result.needs.values():
+        assert list(needs.budgets_ns) == list(needs.least_deadline_ns) == verdicts
+        assert len(set(needs.budgets_ns.values())) == len(verdicts)
 
 
 def test_the_bound_is_a_budget_where_every_task_has_one(tmp_path):

@@ -51,7 +51,7 @@ def test_drawings_are_the_same_again(recording):
 
 
 def test_nothing_is_drawn_where_nothing_is_to_be_seen(tmp_path):
-    good = read_made(tmp_path, count=40)
+    good = read_made(tmp_path, count=120)
     task = good.tasks["detector"]
     # The least deadlines are shown where there are some.
     budgets = draw_budgets("budgets", analyse_recording(good, {}))

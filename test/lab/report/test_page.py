@@ -122,6 +122,23 @@ def test_page_says_what_was_missed_and_why(page, report):
     assert all(word in text for word in ("Some CPU", "fixed clocks", "mallopt", "null:1", "cdcd"))
 
 
+def test_quantiles_that_would_be_the_highest_time_are_left_out(page, tmp_path, monkeypatch):
+    text = parse(page).text
+    assert "No p99.9: in" in text
+    assert "p99 takes 100 frames, p99.9 takes 1,000" in text
+    assert "response, p99 " in text
+    assert "budget p99.9" not in text
+    monkeypatch.setattr("jetson_dnn_rt.lab.report.style._render", lambda draw, layout: b"PNG")
+    few = read_recording("few", [open_trace(write_trace_of(tmp_path, make_jobs(107)))])
+    judged = make_report([few], lambda one: replace(judge(one), count=len(one)), title="")
+    text = parse(make_page(judged)).text
+    assert "No p99 and p99.9: in 97 frames that is the highest time seen" in text
+    assert "response, slowest of 97" in text
+    for row in ("response, p99 ", "budget p99", "least deadline, p99", ", p99 "):
+        assert row not in text
+    assert text.count("least deadline, highest seen") == 1
+
+
 def test_no_bound_without_its_verdict(page):
     text = parse(page).text
     assert "15.0 ms extrapolated" in text

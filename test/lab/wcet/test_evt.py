@@ -103,11 +103,16 @@ def test_too_few_frames_or_different_times_or_ended_frames():
     assert failed(campaign) == {"Count"}
     assert campaign.support is Support.UNPROVEN
     assert campaign.rule_of_three == pytest.approx(0.003, rel=0.01)
-    assert campaign.advice[0].startswith("measure 9,001 frames more")
+    assert "999 frames are too few: a bound takes 1,000 at least" in campaign.statement
+    assert campaign.advice == (
+        "measure 1,000 frames for a bound, 10,000 for one that also knows a kind of slow frame as"
+        " rare as 1 in 200",
+    )
     constant = judge([5_000_000] * 2000, title="constant times have no tail")
     assert failed(constant) == {"Count"}
     assert constant.best_ns == constant.hwm_ns == 5e6
     assert constant.longest_burst == 0
+    assert constant.advice[0].startswith("measure with a finer timer: it takes 50 different")
     ended = judge_law("GPD, xi 0", cut_off=3)
     assert failed(ended) == {"Complete"}
     assert "3 slow frames were ended" in ended.statement
