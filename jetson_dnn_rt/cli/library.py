@@ -265,7 +265,7 @@ def format_figures(measurement: Measurement | None) -> list[Cell]:
         f"{total.p50_ns / 1e6:.2f}",
         f"{total.p99_ns / 1e6:.2f}",
         round((measurement.memory_bytes + measurement.device_memory_bytes) / 1e6, 1),
-        None if agreement is None else f"{agreement.value:.3f} {agreement.metric}",
+        None if agreement is None else str(agreement),
         None if macs is None else round(macs / 1e6, 1),
         None if parameters is None else round(parameters / 1e3, 1),
     ]

@@ -55,6 +55,17 @@ def parse_positive(text: str) -> float:
     return number
 
 
+def parse_share(text: str) -> float:
+    """Read a number in [0, 1]."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0.0 <= number <= 1.0:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number in [0, 1]")
+    return number
+
+
 def parse_count(text: str) -> int:
     """Read a whole number above 0."""
     if not (text.isdecimal() and int(text) > 0):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from jetson_dnn_rt.config.camera_sources import ANY_SOURCE
 from jetson_dnn_rt.config.declaration import dynamic_parameter, fixed_parameter, parameter
 from jetson_dnn_rt.config.process import AUTOSTART, ProcessConfig, RealtimeConfig
-from jetson_dnn_rt.config.task import AUTO, QOS_NAMES
+from jetson_dnn_rt.config.task import AUTO, LEAST_AGREEMENT, QOS_NAMES
 from jetson_dnn_rt.errors import ConfigurationError
 
 PERCEPTION, COORDINATOR = "perception", "coordinator"
@@ -130,6 +130,12 @@ class CoordinatorConfig:
     accuracy_floor: float = dynamic_parameter(
         0.0,
         "Least accuracy of a frame, where its deadline allows it; 1 = of the full model",
+        limits=(0.0, 1.0),
+    )
+    least_agreement: float = parameter(
+        LEAST_AGREEMENT,
+        "Least agreement with the full model of a variant in `tables`; others are not used. Of "
+        "those in the library see the tasks' parameter of this name",
         limits=(0.0, 1.0),
     )
     power_cap_w: float = dynamic_parameter(

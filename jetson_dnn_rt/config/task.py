@@ -38,6 +38,9 @@ NO_CACHE = "none"
 DEFAULT_FREQUENCY_HZ = 30.0
 """Rate of the frames where neither the camera nor the configuration gives one."""
 
+LEAST_AGREEMENT = 0.9
+"""A variant that agrees less with the full model is refused, unless less is asked for."""
+
 _preprocessing = partial(parameter, group="preprocessing")
 
 
@@ -149,6 +152,12 @@ class TaskConfig:
         "",
         "Frames they are fitted to: video:PATH, images:DIR, bag:PATH or synthetic[:SEED]; "
         "empty = synthetic",
+    )
+    least_agreement: float = parameter(
+        LEAST_AGREEMENT,
+        "Least agreement with the full model of a variant that is loaded, as it was measured; 0 = "
+        "any, also an unknown one, which no coordinator chooses",
+        limits=(0.0, 1.0),
     )
     tvm_trials: int = parameter(
         64,

@@ -6,14 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from jetson_dnn_rt.config.nodes import CoordinatorConfig
 from jetson_dnn_rt.coordinator.clock_thread import nearest_position
 from jetson_dnn_rt.coordinator.tables.files import TableFile, load_tables
 from jetson_dnn_rt.coordinator.tables.hull import reduce_clocks
-from jetson_dnn_rt.coordinator.tables.library_tables import make_clock_table
+from jetson_dnn_rt.coordinator.tables.library_tables import leave_out_inaccurate, make_clock_table
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.platforms.detect import detect
@@ -41,6 +41,15 @@ def load_basis(values: CoordinatorConfig) -> Basis:
     `ConfigurationError` when a file cannot be read or used, or two of them do not match.
     """
     files = [load_tables(Path(path)) for path in values.tables]
+    files = [
+        replace(
+            file,
+            tables=tuple(
+                leave_out_inaccurate(table, values.least_agreement) for table in file.tables
+            ),
+        )
+        for file in files
+    ]
     platform = detect(allow_writes=values.allow_clock_writes, switch_cores=False)
     try:
         notes = []

@@ -408,6 +408,7 @@ class Task:
                 threads=self.threads,
                 stages=self.config.stages,
                 amp_lists=self.config.amp_lists,
+                least=self.config.least_agreement,
             )
             return make_task_table(
                 self.name, self.stage_names, profiles, deadline_ns=deadline_ns, period_ns=period_ns

@@ -233,7 +233,7 @@ def test_what_was_measured_with_lists_of_its_own_is_found_with_them(tmp_path):
     spec, graph = VariantSpec.parse(variant), hash_network(model, "full", None)
     key = measurement_key(model, spec, graph, threads=1, stages=2, amp_lists=str(lists))
     store_measurement(library, key, make_measurement(variant), model)
-    known = {"library": library, "model": model, "threads": 1, "stages": 2}
+    known = {"library": library, "model": model, "threads": 1, "stages": 2, "least": 0.8}
     for given, expected in (("", None), (str(lists), 0.8)):
         runs, warm_up = {variant: make_runs(1, 2)}, {variant: [(1, 1)]}
         profiles = load_profiles(runs, warm_up, amp_lists=given, **known)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from jetson_dnn_rt.clock import SteadyClock, VirtualClock
 from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.results import Classification, Detections, Segmentation
+from jetson_dnn_rt.safety.records import read_record
 from jetson_dnn_rt.tasks import Stage
 from jetson_dnn_rt.variants.measuring.agreement import Agreement, compare
 from jetson_dnn_rt.variants.measuring.measurement import (
@@ -25,6 +28,7 @@ from jetson_dnn_rt.variants.measuring.measurement import (
     TimeDistribution,
     Trial,
     decide,
+    find_refusal,
     make_measurement,
     measure_memory,
     reference_of,
@@ -38,13 +42,13 @@ TUCKER = VariantSpec.parse("tucker-0.50@torch-fp32")
 FULL = VariantSpec.parse("full@torch-fp32")
 
 
-def make(spec, time_ms=5.0, memory=10**7, device=0):
+def make(spec, time_ms=5.0, memory=10**7, device=0, agreement=0.97):
     total = TimeDistribution.of("total", [round(time_ms * 1e6)])
     stages = (TimeDistribution.of("inference", [round(time_ms * 1e6)]),)
     return make_measurement(
         spec,
         Trial((), total, stages, memory, device),
-        agreement=Agreement(0.97, "mAP@0.5", 50, 311, "full@openvino-fp32"),
+        agreement=Agreement(agreement, "mAP@0.5", 50, 311, "full@openvino-fp32"),
         frames="synthetic",
         frame_size=(480, 640),
         threads=2,
@@ -207,7 +211,7 @@ def test_a_trial_needs_frames_and_runs():
     ],
 )
 def test_what_is_neither_faster_nor_lighter_is_refused(time_ms, memory, accepted):
-    reason = decide(make(TUCKER, time_ms, memory), make(FULL))
+    reason = decide(make(TUCKER, time_ms, memory, agreement=1.0), make(FULL))
     assert (reason == "") is accepted
     if not accepted:
         assert reason == (
@@ -218,8 +222,45 @@ def test_what_is_neither_faster_nor_lighter_is_refused(time_ms, memory, accepted
 
 def test_memory_of_the_device_counts():
     full = make(FULL, device=10**9)
-    assert decide(make(TUCKER, 5.0, 10**7, 5 * 10**8), full) == ""
-    assert decide(make(TUCKER, 5.0, 5 * 10**6, 10**9), full) != ""
+    assert decide(make(TUCKER, 5.0, 10**7, 5 * 10**8, agreement=1.0), full) == ""
+    assert decide(make(TUCKER, 5.0, 5 * 10**6, 10**9, agreement=1.0), full) != ""
+
+
+@pytest.mark.parametrize("time_ms", [4.95, 5.0, 50.0])
+def test_what_is_not_faster_and_differs_is_refused_whatever_it_weighs(time_ms):
+    reason = decide(make(TUCKER, time_ms, memory=1, agreement=0.999), make(FULL))
+    assert reason == (
+        f"not faster than full@torch-fp32: {time_ms:.2f} ms against 5.00, 0.0 MB against 10.0, "
+        "and its results differ (0.999 mAP@0.5)"
+    )
+    # As it is printed: 1.000.
+    assert decide(make(TUCKER, time_ms, memory=1, agreement=0.9996), make(FULL)) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "least", "words"),
+    [
+        ("tucker-0.93@openvino-fp32", 0.183, 0.9, "agrees 0.183 mAP@0.5 .*--recover-steps"),
+        ("full@openvino-int8", 0.5, 0.9, "0.500 mAP@0.5 .*at least 0.9 .*--agreement"),
+        ("full@openvino-bf16", 0.5, 0.9, "try: fp32"),
+        ("tucker-0.93@openvino-fp32", 0.95, 0.96, "at least 0.96"),
+        ("tucker-0.93@openvino-fp32", None, 0.9, "unknown: no boxes in 50 frames; fix: frames"),
+        ("tucker-0.93@openvino-fp32", 0.8996, 0.9, ""),  # printed as 0.900
+        ("tucker-0.93@openvino-fp32", 0.183, 0.1, ""),
+        ("tucker-0.93@openvino-fp32", 0.0, 0.0, ""),
+        ("tucker-0.93@openvino-fp32", None, 0.0, ""),
+        ("full@onnxruntime-fp32", 0.5, 0.9, ""),  # the full model itself
+    ],
+)
+def test_what_agrees_too_little_is_refused_with_what_to_try(name, value, least, words):
+    spec, evidence = VariantSpec.parse(name), 0 if value is None else 9
+    agreement = Agreement(value, "mAP@0.5", 50, evidence, "full@openvino-fp32")
+    reason = find_refusal(spec, None, agreement, least)
+    assert re.search(words, reason) if words else reason == ""
+    measured = replace(make(spec), agreement=agreement)
+    assert find_refusal(spec, measured, agreement, least) == reason
+    assert find_refusal(spec, measured.refuse("slow"), agreement, least) == "slow"
+    assert find_refusal(spec, None, None, least) == ""
 
 
 @pytest.mark.parametrize(
@@ -388,10 +429,28 @@ def test_a_box_in_another_frame_is_no_agreement():
     assert agreement("detection", [boxes(CAR), boxes()], [boxes(), boxes(CAR)]) == 0.0
 
 
-@pytest.mark.parametrize(("found", "value"), [(boxes(), 1.0), (boxes(CAR), 0.0)])
-def test_where_the_full_model_sees_nothing_there_is_no_evidence(found, value):
-    result = compare("detection", [boxes()], [found], "full")
-    assert (result.value, result.evidence) == (value, 0)
+@pytest.mark.parametrize("found", [boxes(), boxes(CAR)])
+def test_where_the_full_model_sees_nothing_the_agreement_is_unknown(found):
+    result = compare("detection", [boxes()] * 3, [found] * 3, "full")
+    assert (result.value, result.evidence) == (None, 0)
+    assert str(result) == "unknown: no boxes in 3 frames"
+    assert read_record(Agreement, asdict(result)) == result
+
+
+@pytest.mark.parametrize("stored", [1.0, 0.0])
+def test_an_agreement_that_was_stored_without_evidence_is_unknown(stored):
+    """Earlier versions wrote 1.0 where both networks found nothing."""
+    fields = {"metric": "mAP@0.5", "frames": 20, "evidence": 0, "reference": str(FULL)}
+    assert read_record(Agreement, {"value": stored, **fields}).value is None
+
+
+def test_masks_of_one_class_everywhere_are_nothing_to_agree_on():
+    road = mask([[1, 1], [1, 1]])
+    same = compare("segmentation", [road, road], [road, road], "full")
+    assert (same.value, str(same)) == (None, "unknown: one class in 2 frames")
+    # The class changes from frame to frame: a network that cannot tell them apart would differ.
+    sky = mask([[2, 2], [2, 2]])
+    assert agreement("segmentation", [road, sky], [road, sky]) == 1.0
 
 
 def test_masks():

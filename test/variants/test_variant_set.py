@@ -197,6 +197,7 @@ def test_what_was_built_is_closed_when_one_fails(model, monkeypatch):
 def test_a_variant_that_measuring_refused_is_left_out(model, monkeypatch, tmp_path):
     class Refused:
         refused = "neither faster (5.0 ms against 4.0) nor lighter"
+        agreement = None
 
     asked = []
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from jetson_dnn_rt.config.task import LEAST_AGREEMENT
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable, Floats, Integers, TaskTable
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.models.model import Model
@@ -29,9 +30,10 @@ from jetson_dnn_rt.platforms.clocks import ClockConfiguration, ClockSpace
 from jetson_dnn_rt.scheduling.job import sub_deadlines_ns
 from jetson_dnn_rt.tasks import Stage
 from jetson_dnn_rt.variants.library.library import Library
+from jetson_dnn_rt.variants.measuring.agreement import Agreement
 from jetson_dnn_rt.variants.measuring.machine import find_stale
-from jetson_dnn_rt.variants.measuring.measurement import Measurement, approximates
-from jetson_dnn_rt.variants.measuring.store import load_measurement
+from jetson_dnn_rt.variants.measuring.measurement import Measurement, approximates, find_refusal
+from jetson_dnn_rt.variants.measuring.store import find_agreement, load_measurement
 from jetson_dnn_rt.variants.spec import VariantSpec
 
 logger = logging.getLogger(__name__)
@@ -50,7 +52,7 @@ class VariantProfile:
     times_ns: Integers
     """Times of S frames at the fastest of the clocks, [S, R]; each row is the same frame in all
     variants of a task, as far as that is known."""
-    accuracy: float | None  # agreement with the full model, in [0, 1]; None = not measured
+    accuracy: float | None  # agreement with the full model, in [0, 1]; None = unknown
     slowdown: Floats = field(default_factory=lambda: np.ones((1, 1)))
     """Time relative to the fastest clocks, [R, C] or [1, C]; by default one configuration."""
     power_w: Floats = field(default_factory=lambda: np.array([UNKNOWN_BUSY_W]))
@@ -58,17 +60,18 @@ class VariantProfile:
 
     @staticmethod
     def of(
-        spec: VariantSpec, runs: Sequence[Stage], rows: npt.ArrayLike, agreement: float | None
+        spec: VariantSpec, runs: Sequence[Stage], rows: npt.ArrayLike, agreement: Agreement | None
     ) -> VariantProfile:
         """Make a profile at one clock configuration from times in nanoseconds, [S, R].
 
-        A variant without approximation agrees by definition.
+        A variant without approximation agrees by definition, where nothing was compared.
         """
-        if agreement is None and not approximates(spec):
-            agreement = 1.0
+        accuracy = None if agreement is None else agreement.value
+        if accuracy is None and not approximates(spec):
+            accuracy = 1.0
         spans = tuple(stage.span for stage in runs)
         times_ns = np.asarray(rows, np.int64).reshape(-1, len(spans))
-        return VariantProfile(spans, times_ns, agreement)
+        return VariantProfile(spans, times_ns, accuracy)
 
 
 def load_profiles(
@@ -80,11 +83,13 @@ def load_profiles(
     threads: int = 1,
     stages: int = 0,
     amp_lists: str = "",
+    least: float = LEAST_AGREEMENT,
 ) -> dict[str, VariantProfile]:
     """Return profiles of loaded variants, from the library or else from their warm-up.
 
     The library's times are of real frames, and are used if the variant was cut as it is now. Only
-    the library has the agreement. Variants that it lists as refused are left out.
+    the library has the agreement. Variants that are refused (`find_refusal`), or agree less than
+    `least`, are left out.
 
     `variants` has the stages of each, `warm_up_ns` stage times of warm-up runs, a row per run, the
     only source without `library` and `model`. `threads` of one inference, `stages` asked for (0 =
@@ -93,16 +98,17 @@ def load_profiles(
     profiles = {}
     for name, runs in variants.items():
         spec = VariantSpec.parse(name)
-        found = None
+        found, agreement = None, None
         if library is not None and model is not None:
             found = load_measurement(
                 library, model, spec, threads=threads, stages=stages, amp_lists=amp_lists
             )
-        if found is not None and found.refused:
-            logger.info("variant %s is left out of the tables: %s", name, found.refused)
+            agreement = find_agreement(library, model, spec, found)
+        refusal = find_refusal(spec, found, agreement, least)
+        if refusal:
+            logger.warning("variant %s is left out of the tables: %s", name, refusal)
             continue
         measured = _rows_of(found, runs) if found is not None else None
-        agreement = found.agreement.value if found is not None and found.agreement else None
         rows = warm_up_ns[name] if measured is None else measured
         profiles[name] = VariantProfile.of(spec, runs, rows, agreement)
     return profiles
@@ -157,7 +163,7 @@ def make_task_table(
         if profile.accuracy is None:
             logger.warning(
                 "task %s: variant %s is left out of the tables: how far it agrees with the full "
-                "model was not measured; run jetson-dnn-rt build", task, name,
+                "model is unknown; run jetson-dnn-rt build with frames of your camera", task, name,
             )  # fmt: skip
             continue
         if not len(profile.times_ns):
@@ -196,6 +202,30 @@ def make_task_table(
         np.stack([np.tile(profile.power_w, (len(stages), 1)) for profile in ordered]),
         np.stack([(1.0 - (p.accuracy or 0.0)) * shares / shares.sum() for p in ordered]),
     )
+
+
+def leave_out_inaccurate(table: TaskTable, least: float) -> TaskTable:
+    """A table without the variants that are less accurate than `least`, which are logged.
+
+    ConfigurationError: none is left.
+    """
+    kept = []
+    for number, name in enumerate(table.variants):
+        accuracy = table.accuracy(number)
+        if round(accuracy, 3) >= least:
+            kept.append(number)
+        else:
+            logger.warning(
+                "task %s: variant %s is left out of the tables: it agrees %.3f with the full "
+                "model, at least %g is asked for (least_agreement)",
+                table.task, name, accuracy, least,
+            )  # fmt: skip
+    if not kept:
+        raise ConfigurationError(
+            f"tables: no variant of task {table.task} agrees {least:g} with the full model; fix: "
+            "profile it with the full variant, or lower least_agreement"
+        )
+    return table.take_variants(kept)
 
 
 def _weigh_stages(profiles: Sequence[VariantProfile], stages: int) -> list[int]:

@@ -180,6 +180,18 @@ class TaskTable:
         times = self.median_ns[variant][:, np.newaxis] * self.slowdown[variant]
         return times.sum(axis=0), (times * self.power_w[variant]).sum(axis=0)
 
+    def take_variants(self, numbers: Sequence[int]) -> TaskTable:
+        """Table of some of the variants."""
+        kept = list(numbers)
+        return replace(
+            self,
+            variants=tuple(self.variants[number] for number in kept),
+            times_ns=self.times_ns[kept],
+            slowdown=self.slowdown[kept],
+            power_w=self.power_w[kept],
+            loss=self.loss[kept],
+        )
+
     def take_clocks(self, positions: Sequence[int]) -> TaskTable:
         """Table of some of the clock configurations."""
         kept = list(positions)

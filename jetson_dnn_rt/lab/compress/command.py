@@ -20,10 +20,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jetson_dnn_rt.cli.options import add_trust, parse_count
+from jetson_dnn_rt.cli.options import add_trust, parse_count, parse_share
 from jetson_dnn_rt.cli.progress import PhaseProgress, format_duration
 from jetson_dnn_rt.cli.text import Cell, format_rows
-from jetson_dnn_rt.config.task import NO_CACHE
+from jetson_dnn_rt.config.task import LEAST_AGREEMENT, NO_CACHE
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.variants.spec import METHODS, RULES, DecompositionSpec
 
@@ -83,6 +83,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=_parse_steps, default=0, metavar="N", help="recovery seed (default 0)")
     add("--backend", default="", help="back end for timing (default: the fastest installed)")
     add("--threads", type=parse_count, default=1, metavar="N", help="threads per run (default 1)")
+    add(
+        "--least-agreement", type=parse_share, default=LEAST_AGREEMENT, metavar="A",
+        help="with the full model, in [0, 1]; a network that agrees less is refused and not kept, "
+        f"exit code 1; 0 = any (default {LEAST_AGREEMENT})",
+    )  # fmt: skip
     add("--keep-slower", action="store_true", help="keep decomposed layers that are not faster")
     add(
         "--engine-cache", default="", metavar="DIR|none",
@@ -108,7 +113,7 @@ def execute(args: argparse.Namespace) -> int:
     print(format_report(compression), file=sys.stderr if args.json else sys.stdout)
     if args.json:
         print(json.dumps(compression.to_json()))
-    return 0
+    return 1 if compression.refused else 0
 
 
 def _compress(
@@ -148,6 +153,7 @@ def _compress(
             data_aware=args.data_aware,
             keep_slower=args.keep_slower,
             seed=args.seed,
+            least_agreement=args.least_agreement,
             progress=progress,
         )
 
@@ -210,8 +216,8 @@ def format_report(compression: Compression) -> str:
         f"  time        {before.p50_ns / 1e6:.2f} ms -> {after.p50_ns / 1e6:.2f} ms "
         f"({change:+.1f} %; p99 {before.p99_ns / 1e6:.2f} -> {after.p99_ns / 1e6:.2f}) on "
         f"{compression.variant.backend}, {compression.threads} thread(s)",
-        f"  agreement   {agreement.value:.3f} {agreement.metric} with the full model on "
-        f"{agreement.frames} held-out frames of {compression.frames}",
+        f"  agreement   {agreement} with the full model on {agreement.frames} held-out frames of "
+        f"{compression.frames}",
     ]
     if recovery is not None:
         lines.append(
@@ -221,6 +227,8 @@ def format_report(compression: Compression) -> str:
         )
     if decomposition.note:
         lines.append(f"  note        {decomposition.note}")
+    if compression.refused:
+        lines.append(f"  REFUSED     {compression.refused}")
     if compression.entry is not None and compression.entry.path is not None:
         lines.append(f"  kept in     {compression.entry.path}")
     return "\n".join(lines)

@@ -11,6 +11,7 @@ Then both are timed in turn and compared on held-out frames.
 from __future__ import annotations
 
 import logging
+import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -38,8 +39,9 @@ from jetson_dnn_rt.variants.decomposition import (
 )
 from jetson_dnn_rt.variants.library.library import Entry, Library
 from jetson_dnn_rt.variants.measuring.agreement import Agreement, compare
-from jetson_dnn_rt.variants.measuring.measurement import TimeDistribution
+from jetson_dnn_rt.variants.measuring.measurement import MARGIN, TimeDistribution, find_refusal
 from jetson_dnn_rt.variants.measuring.sample_frames import count_held_out, prepare_inputs, spread
+from jetson_dnn_rt.variants.measuring.store import AGREEMENT_FACT, READING_FACT
 from jetson_dnn_rt.variants.progress import Progress, ignore_progress
 from jetson_dnn_rt.variants.running.variant_set import choose_default
 from jetson_dnn_rt.variants.spec import FULL, DecompositionSpec, VariantSpec
@@ -83,6 +85,7 @@ class Compression:
     frame_count: int
     threads: int  # of one run
     entry: Entry | None  # in the library
+    refused: str = ""  # why it is not to be used, with the figures and what to try; else empty
 
     def to_json(self) -> dict[str, Any]:
         """The report as JSON; times in ms."""
@@ -103,6 +106,7 @@ class Compression:
             "agreement_metric": self.agreement.metric,
             "agreement_frames": self.agreement.frames,
             "agreement_evidence": self.agreement.evidence,
+            "refused": self.refused,
             "frames": self.frames,
             "frame_count": self.frame_count,
             "data_aware": self.fit.data_aware,
@@ -124,9 +128,13 @@ def compress(
     data_aware: bool = True,
     keep_slower: bool = False,
     seed: int = 0,
+    least_agreement: float = 0.0,
     progress: Progress = ignore_progress,
 ) -> Compression:
     """Decompose a model, let it recover, measure it, and put it into the library.
+
+    It is refused, and not stored, where it agrees too little with the full model or is slower than
+    that and different.
 
     Parameters
     ----------
@@ -150,6 +158,8 @@ def compress(
         Keep decomposed layers that are not faster.
     seed : int
         Seed of the recovery.
+    least_agreement : float
+        With the full model, in [0, 1]; 0 = nothing is refused.
     """
     if recover_steps < 0:
         raise ConfigurationError(f"recover_steps must be >= 0: {recover_steps}")
@@ -199,12 +209,19 @@ def compress(
         full, reduced = (_decode_all(model, runners, i, judges, progress) for i in (0, 1))
     before, after = (TimeDistribution.of("inference", column) for column in times)
     agreement = compare(model.kind, full, reduced, str(VariantSpec(FULL, variant.backend)))
+    slowest_ns = math.inf if keep_slower else before.p50_ns * (1.0 - MARGIN)
+    refused = _find_refusal(variant, after.p50_ns, slowest_ns, agreement, least_agreement)
     compression = Compression(
-        model.source, fitted, variant, before, after, agreement, source, len(inputs), threads, None
-    )
-    if library is None:
+        model.source, fitted, variant, before, after, agreement, source, len(inputs), threads,
+        entry=None, refused=refused,
+    )  # fmt: skip
+    if library is None or refused:
         return compression
-    facts = compression.to_json()
+    facts = {
+        **compression.to_json(),
+        READING_FACT: model.reading,
+        AGREEMENT_FACT: asdict(agreement),
+    }
     facts = {STEPS_FACT: recover_steps, **{k: v for k, v in facts.items() if k != "layers"}}
     entry = store_reduced(library, model, fitted.graph, fitted.decomposition, facts)
     if checkpoint is not None and entry.path is not None:
@@ -279,6 +296,17 @@ def fit(
             steps=recover_steps, head=head, seed=seed, checkpoint=checkpoint, progress=progress,
         )  # fmt: skip
     return Fit(reduced, decomposition, report, data_aware)
+
+
+def _find_refusal(
+    variant: VariantSpec, time_ns: int, slowest_ns: float, agreement: Agreement, least: float
+) -> str:
+    if least > 0.0 and time_ns >= slowest_ns:
+        return (
+            f"not faster than the full model by more than {100 * MARGIN:g} %; try to keep less of "
+            "the network, or another --backend; --keep-slower keeps it"
+        )
+    return find_refusal(variant, None, agreement, least)
 
 
 def _read_frames(

@@ -20,6 +20,7 @@ from jetson_dnn_rt.lab.compress.low_rank import (
     OutputTuckerAnalysis,
     TuckerAnalysis,
     decompose_symmetric,
+    factorise_gram,
 )
 from jetson_dnn_rt.variants.decomposition import Layer, Ranks, build_structure
 from jetson_dnn_rt.variants.measuring.macs import LayerCost
@@ -108,8 +109,7 @@ class LayerAnalysis:
         if self._covariance is None:
             return None
         # Every root gives the same layers, and this one costs a fraction of the symmetric one.
-        root: torch.Tensor = torch.linalg.cholesky(self._covariance.regularise(_SHRINKAGE))
-        return root
+        return factorise_gram(self._covariance.regularise(_SHRINKAGE))
 
     def _analyse_matrix(self) -> MatrixAnalysis:
         return MatrixAnalysis(self._weight().flatten(2), self._root())

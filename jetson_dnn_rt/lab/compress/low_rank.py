@@ -26,6 +26,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from jetson_dnn_rt.errors import ModelError
+
 Ranks = npt.NDArray[np.int64]
 Errors = npt.NDArray[np.float64]
 
@@ -196,6 +198,25 @@ class TuckerAnalysis:
         return TuckerFactors(inner, core, basis4, error)
 
 
+def factorise_gram(matrix: torch.Tensor) -> torch.Tensor:
+    """Cholesky factor of a matrix that is positive definite but for rounding, [G, N, N].
+
+    Frames that hardly differ leave directions without any energy, which rounding makes negative: a
+    ridge is added, as small as serves. Raises `ModelError` where numbers are not finite.
+    """
+    if not torch.isfinite(matrix).all():
+        raise ModelError("the network gives numbers that are not finite on the frames")
+    factor, failed = torch.linalg.cholesky_ex(matrix)
+    ridge = 1e-12
+    while failed.any():  # at the latest until the diagonal outweighs all the rest
+        scale = matrix.abs().amax((-2, -1)).clamp_min(1e-30)[:, None, None]
+        eye = torch.eye(matrix.shape[-1], dtype=matrix.dtype)
+        factor, failed = torch.linalg.cholesky_ex(matrix + ridge * scale * eye)
+        ridge *= 100.0
+    found: torch.Tensor = factor
+    return found
+
+
 class OutputTuckerAnalysis:
     """Tucker-2 with the least error of the output under the covariance of whole patches.
 
@@ -208,7 +229,7 @@ class OutputTuckerAnalysis:
         self._covariance = covariance.double()
         blocks = self._covariance.reshape(groups, inputs, taps, inputs, taps)
         self._channels = torch.einsum("gikjk->gij", blocks) / taps
-        self._root = torch.linalg.cholesky(self._channels)
+        self._root = factorise_gram(self._channels)
         # The channels' subspaces in the order of their energy in the output.
         start = TuckerAnalysis(weight, self._root, shares=())
         self.squares3, self.squares4 = start.squares3, start.squares4
@@ -237,7 +258,7 @@ class OutputTuckerAnalysis:
         moved = moved.reshape(groups, rank3 * taps, inputs, taps)
         gram = torch.einsum("gnik,gri->gnrk", moved, inner).flatten(2)
         gram = 0.5 * (gram + gram.mT)
-        factor = torch.linalg.cholesky(gram)
+        factor = factorise_gram(gram)
         target = moved.flatten(2) @ self._weight.flatten(2).mT
         explained = torch.linalg.solve_triangular(factor, target, upper=False)
         return factor, explained, moved

@@ -157,9 +157,8 @@ def _make_tables(
         profiles = {}
         for name, pipeline in task.variants.pipelines.items():
             key = task.name, name
-            agreement = agreements[key].value if key in agreements else None
             known = VariantProfile.of(
-                pipeline.spec, pipeline.stages, fastest.times_ns[key], agreement
+                pipeline.spec, pipeline.stages, fastest.times_ns[key], agreements.get(key)
             )
             profiles[name] = replace(known, slowdown=slowdown[key], power_w=power_w[key])
         made.append(

@@ -191,7 +191,13 @@ class _Work:
         data = self.make(kept)
         self._check_quantized(data)
         results = self._run(self._precision, data)
-        return compare(self._model.kind, self._expected, results, "").value
+        agreement = compare(self._model.kind, self._expected, results, "")
+        if agreement.value is None:
+            raise ConfigurationError(
+                f"{self._model.source} cannot be quantized: how far int8 would agree is "
+                f"{agreement}; fix: --frames with what the network finds"
+            )
+        return agreement.value
 
     def rank(self, group: Collection[str]) -> float:
         """Relative error of the outputs where only these layers are quantized; the largest."""

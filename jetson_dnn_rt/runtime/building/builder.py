@@ -38,6 +38,7 @@ from jetson_dnn_rt.variants.measuring.measurement import (
     Trial,
     approximates,
     decide,
+    find_refusal,
     make_measurement,
     reference_of,
     try_variant,
@@ -217,7 +218,10 @@ class TaskBuilder:
                     prepared.prepare(self._list_parts(spec), progress)
                 if prepared is None or prepared.runs_here:
                     measurement = self._measure(spec)
-            reason = measurement.refused if measurement else ""
+            reason = ""
+            if measurement is not None:
+                least = self.plan.config.least_agreement
+                reason = find_refusal(spec, measurement, measurement.agreement, least)
             state = REFUSED if reason else BUILT if fresh else PRESENT
             if measurement is None:
                 state = TUNED
@@ -373,12 +377,14 @@ class TaskBuilder:
             return found.refused
         measured = measurement.agreement
         # A decomposed network differs from the full one on its own account.
-        if spec.is_full and measured is not None and measured.value < found.asked:
-            return (
-                f"int8 agrees {measured.value:.3f} {measured.metric} with {measured.reference}, "
-                f"{found.asked:g} is asked for (--agreement)"
-            )
-        return ""
+        if not spec.is_full or measured is None or measured.value is None:
+            return ""
+        if measured.value >= found.asked:
+            return ""
+        return (
+            f"int8 agrees {measured} with {measured.reference}, {found.asked:g} is asked for "
+            "(--agreement)"
+        )
 
     def _build_batches(self, spec: VariantSpec) -> None:
         """Put the engines of batches into the library; it is no failure if one cannot be built."""

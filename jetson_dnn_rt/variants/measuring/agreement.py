@@ -23,12 +23,15 @@ from jetson_dnn_rt.safety.records import Count, within
 METRICS = {"detection": "mAP@0.5", "segmentation": "mIoU", "classification": "top-1"}
 """Name of the measure by kind of task."""
 
+_NOTHING = {"mAP@0.5": "no boxes", "mIoU": "one class"}
+"""What the full model sees in frames that show nothing to agree on."""
+
 
 @dataclass(frozen=True)
 class Agreement:
-    """Result of `compare`."""
+    """Result of `compare`; ``str`` gives it for people."""
 
-    value: Annotated[float, within(0, 1)]
+    value: Annotated[float, within(0, 1)] | None  # None = unknown, without any evidence
     metric: str  # one of `METRICS`
     frames: Count  # compared
     # findings of the full model: boxes, frames times classes of a mask, classes; where they are
@@ -36,14 +39,24 @@ class Agreement:
     evidence: Count
     reference: str  # the variant of the full model
 
+    def __post_init__(self) -> None:
+        # Earlier versions stored 1.0 or 0.0 for frames in which the full model finds nothing.
+        if not self.evidence:
+            object.__setattr__(self, "value", None)
+
+    def __str__(self) -> str:
+        if self.value is not None:
+            return f"{self.value:.3f} {self.metric}"
+        return f"unknown: {_NOTHING.get(self.metric, 'nothing')} in {self.frames} frames"
+
 
 def compare(
     kind: str, full: Sequence[Result], variant: Sequence[Result], reference: str
 ) -> Agreement:
     """Compare a variant's results with those of the full model on the same frames.
 
-    Where the full model sees no box at all, the value is 1.0 if the variant sees none either, else
-    0.0, with `evidence` 0.
+    Where the full model sees no box at all, or one class all over all masks, there is nothing to
+    agree on, whatever the variant sees: the value is unknown.
 
     Raises
     ------
@@ -72,9 +85,7 @@ def _compare_boxes(full: Sequence[Any], variant: Sequence[Any]) -> tuple[float, 
     for true, found in zip(full, variant, strict=True):
         metric.add(found.boxes, found.scores, found.class_ids, true.boxes, true.class_ids)
     boxes = int(metric.truths.sum())
-    if not boxes:
-        return float(not any(map(len, variant))), 0
-    return metric.mean(), boxes
+    return (metric.mean() if boxes else 0.0), boxes
 
 
 def _compare_masks(full: Sequence[Any], variant: Sequence[Any]) -> tuple[float, int]:
@@ -89,7 +100,9 @@ def _compare_masks(full: Sequence[Any], variant: Sequence[Any]) -> tuple[float, 
         for true, found in zip(truths, finds, strict=True):
             metric.add(found.mask, true.mask)
         values.append(metric.mean())
-        evidence += sum(len(np.unique(true.mask)) for true in truths)
+        seen = [np.unique(true.mask) for true in truths]
+        if len(np.unique(np.concatenate(seen))) > 1:
+            evidence += sum(map(len, seen))
     return sum(values) / len(values), evidence
 
 

@@ -18,6 +18,7 @@ from typing import Annotated, Any, Protocol
 from jetson_dnn_rt.backends.memory import used_bytes
 from jetson_dnn_rt.backends.registry import TENSORRT
 from jetson_dnn_rt.clock import Clock
+from jetson_dnn_rt.config.task import LEAST_AGREEMENT
 from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.platforms.machine import describe_machine
@@ -96,7 +97,8 @@ class Measurement:
     threads: Count  # of one inference
     machine: dict[str, Any]  # as `describe_machine` gives it
     date: Annotated[str, Rule("a date with a time zone", _time_zone)]
-    refused: str = ""  # why it is not to be used, with the figures; empty = accepted
+    # Why it is of no use, with the figures; empty = accepted. Agreement aside: see `find_refusal`.
+    refused: str = ""
 
     def refuse(self, reason: str) -> Measurement:
         """A copy, refused for a reason; accepted with an empty one."""
@@ -268,20 +270,62 @@ def reference_of(spec: VariantSpec) -> VariantSpec:
 
 
 def decide(candidate: Measurement, reference: Measurement) -> str:
-    """Why a variant is refused, with the figures; empty where it is accepted.
+    """Why a variant is of no use, with the figures; empty where it is accepted.
 
-    One that approximates must be faster (median of a frame) or lighter (host and device memory)
-    than the full model on the same back end in fp32, by more than `MARGIN`. One that does not
-    approximate is never refused.
+    One that approximates must be faster (median of a frame) than the full model on the same back
+    end in fp32, or lighter (host and device memory) with the same results; each by more than
+    `MARGIN`. One that does not approximate is never refused.
     """
     if not approximates(VariantSpec.parse(candidate.variant)):
         return ""
     time_ns, limit_ns = candidate.total.p50_ns, reference.total.p50_ns
+    if time_ns < limit_ns * (1.0 - MARGIN):
+        return ""
     memory = candidate.memory_bytes + candidate.device_memory_bytes
     limit = reference.memory_bytes + reference.device_memory_bytes
-    if time_ns < limit_ns * (1.0 - MARGIN) or memory < limit * (1.0 - MARGIN):
+    figures = (
+        f"{reference.variant}: {time_ns / 1e6:.2f} ms against {limit_ns / 1e6:.2f}, "
+        f"{memory / 1e6:.1f} MB against {limit / 1e6:.1f}"
+    )
+    if memory >= limit * (1.0 - MARGIN):
+        return f"neither faster nor lighter than {figures}"
+    agreement = candidate.agreement
+    # As exactly as it is printed.
+    if agreement is not None and agreement.value is not None and round(agreement.value, 3) == 1.0:
         return ""
+    return f"not faster than {figures}, and its results differ ({agreement or 'not compared'})"
+
+
+def find_refusal(
+    spec: VariantSpec,
+    measurement: Measurement | None,
+    agreement: Agreement | None,
+    least: float = LEAST_AGREEMENT,
+) -> str:
+    """Why a variant is not to be used: of no use, or it agrees too little; empty if it is.
+
+    `least` is the least agreement with the full model, in [0, 1]; with 0 an unknown one does, too.
+    What was neither measured nor compared (None) is not refused for it.
+    """
+    if measurement is not None and measurement.refused:
+        return measurement.refused
+    if agreement is None or least <= 0.0 or not approximates(spec):
+        return ""
+    if agreement.value is None:
+        return (
+            f"its agreement with {agreement.reference} is {agreement}; fix: frames that show what "
+            "the network finds (--frames, build_frames)"
+        )
+    # As exactly as it is printed: 0.900 is not below 0.9.
+    if round(agreement.value, 3) >= least:
+        return ""
+    if not spec.is_full:
+        hint = "keep more of the network, --recover-steps 2000, 100 or more frames of your camera"
+    elif spec.is_quantized:
+        hint = "a larger --agreement, 100 or more frames of your camera"
+    else:
+        hint = "fp32"
     return (
-        f"neither faster nor lighter than {reference.variant}: {time_ns / 1e6:.2f} ms against "
-        f"{limit_ns / 1e6:.2f}, {memory / 1e6:.1f} MB against {limit / 1e6:.1f}"
+        f"it agrees {agreement} with {agreement.reference}, at least {least:g} is asked for "
+        f"(least_agreement); try: {hint}"
     )

@@ -12,7 +12,9 @@ from jetson_dnn_rt.backends.registry import PLUG_INS, load_backend, require_back
 from jetson_dnn_rt.errors import BackendUnavailableError, ModelError
 from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.models.sources.files import import_package
+from jetson_dnn_rt.safety.records import read_record
 from jetson_dnn_rt.variants.library.library import EntryKey, Library
+from jetson_dnn_rt.variants.measuring.agreement import Agreement
 from jetson_dnn_rt.variants.measuring.machine import describe_device, device_of
 from jetson_dnn_rt.variants.measuring.measurement import Measurement
 from jetson_dnn_rt.variants.network import Network
@@ -125,6 +127,33 @@ def load_measurement(
     except (BackendUnavailableError, ModelError):
         return None
     return read_measurement(library, key)
+
+
+READING_FACT, AGREEMENT_FACT = "reading", "compared"
+"""Facts of a decomposed network in the library: `Model.reading` and the `Agreement` under it."""
+
+
+def find_agreement(
+    library: Library, model: Model, spec: VariantSpec, measurement: Measurement | None
+) -> Agreement | None:
+    """Agreement of a variant: measured, else as its network in fp32 was compared when made.
+
+    None where neither was done, or the latter with another head or preprocessing.
+    """
+    if measurement is not None:
+        return measurement.agreement
+    if spec.is_full or spec.precision != "fp32":
+        return None
+    from jetson_dnn_rt.variants.decomposition import weights_key
+
+    entry = library.load(weights_key(model, DecompositionSpec.parse(spec.decomposition)))
+    if entry is None or entry.facts.get(READING_FACT) != model.reading:
+        return None
+    try:
+        return read_record(Agreement, entry.facts.get(AGREEMENT_FACT), AGREEMENT_FACT)
+    except ValueError as error:
+        logger.warning("library entry %s: %s; run jetson-dnn-rt build", entry.path, error)
+        return None
 
 
 def read_measurement(library: Library, key: EntryKey) -> Measurement | None:

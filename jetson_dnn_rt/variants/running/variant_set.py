@@ -32,8 +32,8 @@ from jetson_dnn_rt.models.tracking import Tracker
 from jetson_dnn_rt.platforms.machine import describe_gpu
 from jetson_dnn_rt.variants.library.library import Library
 from jetson_dnn_rt.variants.measuring.machine import device_of
-from jetson_dnn_rt.variants.measuring.measurement import approximates
-from jetson_dnn_rt.variants.measuring.store import load_graph, load_measurement
+from jetson_dnn_rt.variants.measuring.measurement import approximates, find_refusal
+from jetson_dnn_rt.variants.measuring.store import find_agreement, load_graph, load_measurement
 from jetson_dnn_rt.variants.network import Network, Segment, choose_cover, measure_segments
 from jetson_dnn_rt.variants.quantized import MODEL_FILE, load_quantized
 from jetson_dnn_rt.variants.running.engines import TuningOptions, make_runner
@@ -367,7 +367,7 @@ class VariantSet:
         self._network.add_decomposed(spec.decomposition, graph)
 
     def _check_measurement(self, spec: VariantSpec) -> None:
-        """Leave out a variant measured to be neither faster nor lighter than the full network."""
+        """Leave out a variant that was measured to be of no use, or to agree too little."""
         if self.library is None or self._keep_refused or not approximates(spec):
             return
         found = load_measurement(
@@ -378,10 +378,14 @@ class VariantSet:
             stages=self._config.stages,
             amp_lists=self._config.amp_lists,
         )
-        if found is not None and found.refused:
-            raise LeftOutError(
-                f"variant {spec} of {self.model.source} is left out: {found.refused}"
-            )
+        refusal = find_refusal(
+            spec,
+            found,
+            find_agreement(self.library, self.model, spec, found),
+            self._config.least_agreement,
+        )
+        if refusal:
+            raise LeftOutError(f"variant {spec} of {self.model.source} is left out: {refusal}")
 
     def _make_runner(self, spec: VariantSpec, part: Part) -> Runner:
         runner = make_runner(

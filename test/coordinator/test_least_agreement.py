@@ -1,0 +1,188 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
+"""No coordinator runs a variant that agrees too little with the full model, however fast it is.
+
+A recording is evaluated in real time under `horizon`, with the library that `build` wrote.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import cv2
+import numpy as np
+import pytest
+
+from jetson_dnn_rt.cli.main import main
+from jetson_dnn_rt.models.sources.registry import load_model
+from jetson_dnn_rt.variants.library.library import Library
+from jetson_dnn_rt.variants.measuring.agreement import Agreement
+from jetson_dnn_rt.variants.measuring.measurement import TimeDistribution, Trial, make_measurement
+from jetson_dnn_rt.variants.measuring.store import (
+    AGREEMENT_FACT,
+    READING_FACT,
+    hash_network,
+    measurement_key,
+    store_measurement,
+)
+from jetson_dnn_rt.variants.spec import DecompositionSpec, VariantSpec
+
+FULL, SMALL = "full@openvino-fp32", "tucker-0.50@openvino-fp32"
+FIXED = "stages: 1\n    threads: 1"
+
+
+@pytest.fixture
+def user(tmp_path, monkeypatch):
+    """A user's folder with an empty home."""
+    for package in ("torch", "openvino", "pyarrow"):
+        pytest.importorskip(package)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def run(user, capsys):
+    """Runs a command; exit code, JSON of the last line, and stderr."""
+
+    def execute(*arguments):
+        code = main([*arguments, "--json"])
+        captured = capsys.readouterr()
+        lines = captured.out.splitlines()
+        return code, json.loads(lines[-1]) if lines else None, captured.err
+
+    return execute
+
+
+def write_parameters(model, variant, frames, more=""):
+    with open("robot.yaml", "w", encoding="utf-8") as file:
+        file.write(
+            "/**/perception:\n  ros__parameters:\n    tasks: [detector]\n"
+            "/**/coordinator:\n  ros__parameters:\n    policy: horizon\n    mode: min_energy\n"
+            "/**/detector:\n  ros__parameters:\n"
+            f"    model: {model}\n    variants: [{FULL}, {variant}]\n    build_missing: false\n"
+            f"    build_frames: {frames}\n    deadline_ms: 200.0\n    {FIXED}\n{more}"
+        )
+
+
+def evaluate(run, frames):
+    """The variants that ran under the coordinator, and the log."""
+    code, _, errors = run(
+        "evaluate", frames, "--params", "robot.yaml", "--mode", "realtime", "--rate", "20",
+        "--output", "out",
+    )  # fmt: skip
+    assert code == 0, errors
+    with open("out/results.jsonl", encoding="utf-8") as file:
+        found = {json.loads(line).get("variant") for line in file}
+    shutil.rmtree("out")
+    return found - {None}
+
+
+@pytest.fixture
+def library(user):
+    """With the decomposed network of the built-in detector; frames of the road beside it."""
+    from jetson_dnn_rt.demo.scenes.generator import SceneGenerator
+    from jetson_dnn_rt.lab.compress.decomposition import decompose
+    from jetson_dnn_rt.models.graph.splitting import split
+    from jetson_dnn_rt.variants.decomposition import store_reduced
+
+    (user / "frames").mkdir()
+    drive, frame = SceneGenerator(3, (240, 320)), np.empty((240, 320, 3), np.uint8)
+    for number in range(12):
+        drive.render(number * 200_000_000, frame)
+        cv2.imwrite(str(user / "frames" / f"{number:03}.png"), frame)
+    model, library = load_model("builtin:detector"), Library()
+    spec = DecompositionSpec.parse("tucker-0.50")
+    graph, decomposition = decompose(split(model, 1).graph, model.input_shape, spec)
+
+    def store(agreement):
+        facts = {READING_FACT: model.reading, AGREEMENT_FACT: agreement.__dict__}
+        store_reduced(library, model, graph, decomposition, facts)
+
+    return model, library, store
+
+
+AGREEMENTS = [
+    pytest.param(0.95, 90, {FULL, SMALL}, id="enough"),
+    pytest.param(0.5, 90, {FULL}, id="too little"),
+    pytest.param(1.0, 0, {FULL}, id="unknown"),
+]
+
+
+def make_agreement(value, evidence):
+    return Agreement(value, "mAP@0.5", 20, evidence, FULL)
+
+
+@pytest.mark.parametrize(("value", "evidence", "expected"), AGREEMENTS)
+def test_what_build_measured_decides(library, run, value, evidence, expected, caplog):
+    model, kept, store = library
+    store(make_agreement(0.95, 90))
+    spec = VariantSpec.parse(SMALL)
+    stages = [TimeDistribution.of(n, [10_000]) for n in ("preprocess", "inference", "decode")]
+    measured = make_measurement(
+        spec, Trial((), TimeDistribution.of("total", [30_000]), tuple(stages), 10**6, 0),
+        agreement=make_agreement(value, evidence), frames="images:frames", frame_size=(240, 320),
+        threads=1,
+    )  # fmt: skip
+    key = measurement_key(
+        model, spec, hash_network(model, spec.decomposition, kept), threads=1, stages=1
+    )
+    store_measurement(kept, key, measured, model)
+    write_parameters("builtin:detector", SMALL, "images:frames")
+    ran = evaluate(run, "images:frames")
+    assert ran <= expected
+    # The control: the smaller network is the frugal one, and is taken where it agrees enough.
+    assert (SMALL in ran) is (SMALL in expected)
+    assert ("is left out" in caplog.text) is (SMALL not in expected)
+
+
+@pytest.mark.parametrize(("value", "evidence", "expected"), AGREEMENTS)
+def test_what_compress_compared_decides_where_build_has_not_run(
+    library, run, value, evidence, expected, caplog
+):
+    _, _, store = library
+    store(make_agreement(value, evidence))
+    write_parameters("builtin:detector", SMALL, "images:frames")
+    ran = evaluate(run, "images:frames")
+    assert (SMALL in ran) is (SMALL in expected)
+    assert "was not measured" not in caplog.text
+
+
+def test_of_a_variant_that_was_never_compared_nothing_is_known(library, run, caplog):
+    _, kept, _ = library
+    model = load_model("builtin:detector")
+    from jetson_dnn_rt.lab.compress.decomposition import decompose
+    from jetson_dnn_rt.models.graph.splitting import split
+    from jetson_dnn_rt.variants.decomposition import store_reduced
+
+    spec = DecompositionSpec.parse("tucker-0.50")
+    graph, decomposition = decompose(split(model, 1).graph, model.input_shape, spec)
+    store_reduced(kept, model, graph, decomposition, {})
+    write_parameters("builtin:detector", SMALL, "images:frames")
+    assert evaluate(run, "images:frames") == {FULL}
+    assert "how far it agrees with the full model is unknown" in caplog.text
+
+
+def test_the_ruined_yolox_nano_never_runs(user, run, shared_data, caplog):
+    """`svd-0.50` finds none of the boxes of YOLOX-nano and is faster: built, refused, not run."""
+    model = f"onnx:{shared_data / 'models/yolox_nano.onnx'}"
+    small = "svd-0.50@openvino-fp32"
+    video = cv2.VideoCapture(str(shared_data / "video/dashcam_white_right.mp4"))
+    (user / "road").mkdir()
+    for number in range(16):
+        cv2.imwrite(str(user / "road" / f"{number:03}.png"), video.read()[1])
+    write_parameters(model, small, "images:road")
+    options = "--method svd --no-data-aware --least-agreement 0 --frames images:road"
+    assert run("compress", "--model", model, "--ranks", "macs:0.5", *options.split())[0] == 0
+    code, built, errors = run("build", "--params", "robot.yaml", "--runs", "5")
+    assert code == 0, errors
+    found = {variant["variant"]: variant for variant in built["variants"]}
+    assert found[FULL]["state"] == "built"
+    assert found[small]["state"] == "refused"
+    assert found[small]["agreement"]["value"] < 0.5
+    assert "try: keep more of the network" in found[small]["reason"]
+    assert found[small]["time_ms"]["p50"] < found[FULL]["time_ms"]["p50"]
+    assert evaluate(run, "images:road") == {FULL}
+    assert f"variant {small} of {model} is left out" in caplog.text
