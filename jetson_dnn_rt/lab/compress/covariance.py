@@ -137,10 +137,12 @@ class _Sums:
             self._add_chunk()
 
     def _add_chunk(self) -> None:
-        # Samples by the thousand, because adding a product costs as much as multiplying hundreds.
+        # By the thousand, because adding a product costs as much as multiplying hundreds of them;
+        # with numpy, because it computes one half of a symmetric product and copies the other.
         samples = torch.cat(self._chunk, 1)
         self._first += samples.sum(1, dtype=torch.float64)
-        self._second += samples.mT @ samples
+        for total, part in zip(self._second.numpy(), samples.numpy(), strict=True):
+            total += part.T @ part
         self._chunk.clear()
         self._pending = 0
 
