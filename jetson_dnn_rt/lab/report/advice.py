@@ -142,9 +142,9 @@ def advise_load(recording: Recording) -> list[str]:
         return []
     return [
         f"The machine was under other load: when the recording began, {load:.1f} programs on "
-        f"average wanted its {format_count(cores, 'core')}. All times below include waiting for "
-        "them: end them, or give the tasks cores of their own, and record again before looking "
-        "for another cause."
+        f"average wanted its {format_count(cores, 'core')}. Times below may include waiting "
+        "for them: end them, or give the tasks cores of their own, and record again before "
+        "looking for another cause."
     ]
 
 
