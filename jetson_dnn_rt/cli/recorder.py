@@ -26,6 +26,7 @@ from jetson_dnn_rt.traces.summary import RunSummary
 from jetson_dnn_rt.traces.writer import TraceWriter, describe_no_clocks, load_libraries
 
 if TYPE_CHECKING:
+    from jetson_dnn_rt.cli.video import RunVideo
     from jetson_dnn_rt.nodes.process.graph import TaskInfo
 
 JOIN_S = 30.0
@@ -57,7 +58,7 @@ class Sight:
 
 
 class Recorder:
-    """Observer of all jobs: statistics, result lines, job trace, and a frame to draw.
+    """Observer of all jobs: statistics, result lines, job trace, video, and a frame to draw.
 
     At `trace_limit_mb` (0 = no limit) the oldest parts of the trace make room. At the end `lost`
     jobs are not in the trace, `removed` of them because they made room.
@@ -70,6 +71,7 @@ class Recorder:
         results: Path | None = None,
         trace: Path | None = None,
         *,
+        video: RunVideo | None = None,
         keep_sight: bool = False,
         trace_limit_mb: int = TRACE_LIMIT_MB,
     ) -> None:
@@ -78,6 +80,7 @@ class Recorder:
         self.error: Exception | None = None
         self.lost = self.removed = 0
         self._tasks: Mapping[str, TaskInfo] = {}
+        self.video = video
         self._keep_sight = keep_sight
         self._recent: deque[Sight] = deque(maxlen=FRAMES_KEPT)
         self._results: TextIO | None = None
@@ -106,6 +109,11 @@ class Recorder:
         self._thread.join(JOIN_S)
         if self._thread.is_alive():
             self.error = self.error or OSError(f"the disk has not answered for {JOIN_S:g} s")
+        elif self.video is not None:
+            try:
+                self.video.close()
+            except OSError as error:
+                self.error = self.error or error
         if self._trace is not None:
             self._trace.close()
             self.lost, self.removed = self._trace.lost, self._trace.removed
@@ -124,6 +132,8 @@ class Recorder:
         """
         self._tasks = tasks
         self.summary = RunSummary(tasks)
+        if self.video is not None:
+            self.video.introduce(tasks)
         if self._folder is not None:
             self._trace = TraceWriter(
                 self._folder,
@@ -169,6 +179,8 @@ class Recorder:
         self.summary.add(record)
         if self._keep_sight:
             self._collect(record, work)
+        if self.video is not None and self.error is None:
+            self.video.add(record, work)
         if self._results is not None and self.error is None:
             line = format_result(record, work, self._tasks[record.task])
             if self._lines % CHECK_LINES == 0:

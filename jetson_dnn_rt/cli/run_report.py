@@ -24,9 +24,11 @@ from jetson_dnn_rt.traces.reader import Trace, open_trace
 from jetson_dnn_rt.traces.summary import RunSummary, TaskSummary, order_statistic, summarize_ms
 
 if TYPE_CHECKING:
-    from jetson_dnn_rt.nodes.process.graph import GraphReport
+    from jetson_dnn_rt.cli.video import VideoCount
+    from jetson_dnn_rt.nodes.process.graph import CameraReport, GraphReport
 
 PICTURE, PLOT, TRACE, SUMMARY = "annotated.png", "latency.png", "trace", "summary.json"
+VIDEO = "annotated.mp4"
 
 # Okabe & Ito's palette, which the colour-blind can tell apart, too.
 _COLORS = {
@@ -49,6 +51,7 @@ def to_dict(report: GraphReport, summary: RunSummary) -> dict[str, object]:
         "frames": _count_frames(report),
         "seconds": round(report.seconds, 3),
         "tasks": summary.to_dict(),
+        "cameras": {name: asdict(camera) for name, camera in report.cameras.items()},
     }
 
 
@@ -68,6 +71,7 @@ def format_table(report: GraphReport, summary: RunSummary) -> str:
         if task.reasons:
             reasons = ", ".join(f"{why} {count}" for why, count in task.reasons.most_common(4))
             lines.append(f"{name}: {reasons}")
+    lines += map(_describe_delivery, report.cameras.values())
     lines += [
         f"{camera.name}: the size changed {camera.size_changes} times, "
         f"{camera.unreadable} pictures could not be decoded"
@@ -78,6 +82,19 @@ def format_table(report: GraphReport, summary: RunSummary) -> str:
         f"{_count_frames(report)} frames in {report.seconds:.1f} s; {report.info.verdict}"
     )
     return "\n".join(lines)
+
+
+def _describe_delivery(camera: CameraReport) -> str:
+    """Frames of a camera that were due, and those that came."""
+    if camera.slipped is None:
+        return f"{camera.name}: {camera.frames} frames; its rate, so how many were due, is unknown"
+    text = f"{camera.name}: of {camera.expected} frames due at {camera.rate_hz:g} Hz"
+    if not camera.slipped:
+        return f"{text} all came"
+    return (
+        f"{text} {camera.frames} came, {camera.slipped} slipped: the source gave them too late "
+        "(is the machine busy, the picture too large, or the device slower than it says?)"
+    )
 
 
 def _row(name: str, task: TaskSummary) -> list[Cell]:
@@ -124,15 +141,23 @@ def write_output(folder: Path, report: GraphReport, recorder: Recorder) -> list[
             for name, task in report.info.tasks.items()
         },
         "budgets_ms": {name: counts.budgets_ms for name, counts in report.counts.items()},
-        "cameras": {name: asdict(camera) for name, camera in report.cameras.items()},
         "schedulability": {**asdict(report.info.verdict), "text": str(report.info.verdict)},
         "realtime": {
             s.name: {"applied": s.applied, "detail": s.detail} for s in report.info.settings
         },
+        "videos": [
+            {"file": str(video.file), "frames": video.frames, "left_out": video.left_out}
+            for video in list_videos(recorder)
+        ],
         "machine": describe_machine(),
     }
     (folder / SUMMARY).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     return [*files, folder / PLOT, folder / SUMMARY]
+
+
+def list_videos(recorder: Recorder) -> list[VideoCount]:
+    """The videos that were written."""
+    return [] if recorder.video is None else recorder.video.counts
 
 
 # -- the plot: every job's response against time, with its deadline ----------------------------

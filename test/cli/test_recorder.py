@@ -12,34 +12,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from ended_jobs import TASKS, make_record
 from small_disk import free_bytes, mount_small_disk
 
 from jetson_dnn_rt.cli import recorder as recorder_module
 from jetson_dnn_rt.cli.recorder import QUEUE_LIMIT, Recorder, format_result
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.nodes.process.graph import TaskInfo
 from jetson_dnn_rt.results import Classification, Detections, Segmentation
 from jetson_dnn_rt.safety.faults import FAULTS
-from jetson_dnn_rt.tasks import Admission, JobRecord, Outcome, StageRecord, Work
+from jetson_dnn_rt.tasks import Outcome, Work
 from jetson_dnn_rt.traces.reader import open_trace
-from jetson_dnn_rt.traces.schema import TracedTask
-
-TASKS = {
-    "detector": TaskInfo(TracedTask(), "detection", ("person", "bicycle", "car"), "full@null"),
-    "segmenter": TaskInfo(TracedTask(), "segmentation", ("road", "sky"), "full@null"),
-}
 
 
 def make_frame(sequence=0):
     image = np.zeros((4, 8, 3), np.uint8)
     return Frame(image, "bgr8", 1_000 + sequence, sequence, "camera")
-
-
-def make_record(task, sequence=0, outcome=Outcome.MET):
-    stages = (StageRecord("inference", "full@null", 10, 30),)
-    return JobRecord(
-        task, sequence, "full@null", outcome, "", 0, 5, 10, 35, 100, 0, 0, Admission.BUDGET, stages
-    )
 
 
 def make_boxes(count):

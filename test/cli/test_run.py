@@ -48,8 +48,11 @@ def test_frames_are_all_accounted_for(tmp_path, capfd):
     results = tmp_path / "r.jsonl"
     assert run("--frames", "10", *WIDE, "--results", str(results), "--json") == 0
     report = json.loads(capfd.readouterr().out.splitlines()[-1])
-    assert set(report) == {"frames", "seconds", "tasks"}
+    assert set(report) == {"frames", "seconds", "tasks", "cameras"}
     assert report["frames"] == 10
+    camera = report["cameras"]["camera"]
+    assert camera["frames"] == 10
+    assert camera["expected"] == 10 + camera["slipped"]
     assert set(report["tasks"]) == {"detector", "segmenter"}
     for task in report["tasks"].values():
         assert set(task) == {
@@ -105,8 +108,11 @@ def test_table_and_output_folder(tmp_path, capfd):
     assert table[0].split()[:2] == ["task", "frames"]
     assert set(table[0].split()[2:8]) == OUTCOMES
     assert table[2].split()[:2] == ["detector", "8"]
+    (delivery,) = (line for line in table if line.startswith("camera: of "))
+    assert "frames due at 50 Hz" in delivery
     assert {file.name for file in folder.iterdir()} == {
         "annotated.png",
+        "annotated.mp4",
         "latency.png",
         "trace",
         "summary.json",
@@ -133,6 +139,9 @@ def test_table_and_output_folder(tmp_path, capfd):
     assert all(job.stamp_ns is not None for job in trace.jobs())
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["frames"] == 8
+    (video,) = summary["videos"]
+    assert video["file"] == str(folder / "annotated.mp4")
+    assert video["frames"] + video["left_out"] == 8
     assert summary["cameras"]["camera"]["source"] == "synthetic:128x96"
     assert summary["schedulability"]["text"]
     assert summary["machine"]["versions"]["jetson_dnn_rt"]
@@ -169,6 +178,8 @@ def test_a_hundred_photos_of_different_sizes_are_all_answered(tmp_path, capfd, c
     assert (camera["width"], camera["height"]) == (1, 1)  # the first, before it was turned
     assert (camera["frames"], camera["size_changes"], camera["unreadable"]) == (102, 101, 2)
     assert (out / "annotated.png").is_file()
+    (video,) = json.loads((out / "summary.json").read_text())["videos"]
+    assert video["frames"] + video["left_out"] == 102
 
 
 def test_segmenter_none(capfd):
@@ -198,6 +209,7 @@ def test_seconds_end_a_run(capfd):
         (["--detector", "null:1,segmentation"], "detect"),
         (["--source", "video:/no/such/video.mp4"], "/no/such/video.mp4"),
         (["--params", "/no/such/params.yaml"], "/no/such/params.yaml"),
+        (["--video", "video.gif"], "video.gif"),
         (["--results", "/proc/no/such/file"], "/proc/no"),
     ],
 )

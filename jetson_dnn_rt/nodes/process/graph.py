@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jetson_dnn_rt.cameras.camera import CameraState
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.models.heads.base import Kind
 from jetson_dnn_rt.nodes.process.running import Spinner
@@ -38,6 +39,7 @@ class TaskInfo:
     kind: Kind
     labels: tuple[str, ...]
     variant: str  # the one that runs first
+    stream: str = ""  # the camera of this process, or the topic, that its frames come from
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,9 @@ class CameraReport:
     width: int
     height: int
     rate_hz: float
-    frames: int
+    frames: int  # that were delivered
+    expected: int | None  # frames that were due by then; None where the rate is not known
+    slipped: int | None  # of these, which did not come
     error: str
     size_changes: int  # frames of another size than the one before
     unreadable: int  # pictures that could not be decoded, which are not among the frames
@@ -196,7 +200,13 @@ def _describe(node: PerceptionNode) -> GraphInfo:
     session = node.bridge.session
     assert session.verdict is not None
     tasks = {
-        name: TaskInfo(traced, task.model.kind, task.model.labels, task.default)
+        name: TaskInfo(
+            traced,
+            task.model.kind,
+            task.model.labels,
+            task.default,
+            traced.camera or node.tasks[name].input_key.topic,
+        )
         for name, traced in session.describe_tasks().items()
         for task in [session.tasks[name]]
     }
@@ -218,14 +228,17 @@ def _describe(node: PerceptionNode) -> GraphInfo:
 def _describe_camera(name: str, node: Any) -> CameraReport:
     height, width = node.size or (0, 0)
     camera = node.camera
+    state = CameraState(0, 0, "", False) if camera is None else camera.state
     return CameraReport(
         name,
         node.parameters.source,
         width,
         height,
         node.rate_hz,
-        node.frames,
-        "" if camera is None else camera.state.error,
+        state.frames,
+        state.expected,
+        state.slipped,
+        state.error,
         0 if camera is None else camera.sizes.changes,
-        0 if camera is None else camera.state.unreadable,
+        state.unreadable,
     )

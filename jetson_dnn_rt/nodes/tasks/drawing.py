@@ -26,6 +26,9 @@ Color = tuple[int, int, int]
 KEYPOINT_SCORE = 0.5
 """Keypoints below it are not drawn: most of them are hidden or outside the picture."""
 
+SMALLEST_TEXT = 0.35
+"""Of OpenCV's font, about 11 pixels high."""
+
 _GOLDEN_RATIO = 0.618033988749895
 _MASK_WEIGHT = 0.35
 _FONT = cv2.FONT_HERSHEY_SIMPLEX
@@ -69,6 +72,16 @@ def draw_results(
     for result, labels in results:
         if isinstance(result, Detections):
             _draw_objects(picture, result, labels, texts)
+    texts.draw()
+    return picture
+
+
+def draw_lines(lines: Sequence[tuple[str, Color]], width: int) -> Image:
+    """Draw lines of text, each on a background of its colour: uint8 [H, width, 3], H even."""
+    picture = np.zeros((20 * len(lines), width, 3), np.uint8)
+    texts = _Texts(picture)
+    for place, (text, color) in enumerate(lines):
+        texts.place(text, color, [(0, 20 * place + 2)])
     texts.draw()
     return picture
 
@@ -164,7 +177,7 @@ class _Texts:
 
     def __init__(self, picture: Image) -> None:
         self._picture = picture
-        self._scale = max(0.35, min(picture.shape[:2]) / 1440)
+        self._scale = max(SMALLEST_TEXT, min(picture.shape[:2]) / 1440)
         self._thickness = max(1, round(1.6 * self._scale))
         style = (_FONT, self._scale, self._thickness)
         (_, ascent), descent = cv2.getTextSize("Ag", *style)
