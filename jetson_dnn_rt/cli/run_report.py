@@ -71,6 +71,11 @@ def format_table(report: GraphReport, summary: RunSummary) -> str:
         if task.reasons:
             reasons = ", ".join(f"{why} {count}" for why, count in task.reasons.most_common(4))
             lines.append(f"{name}: {reasons}")
+    lines += [
+        f"{name}: {text}"
+        for name, findings in report.findings.items()
+        for text in findings.values()
+    ]
     lines += map(_describe_delivery, report.cameras.values())
     lines += [
         f"{camera.name}: the size changed {camera.size_changes} times, "
@@ -131,6 +136,7 @@ def write_output(folder: Path, report: GraphReport, recorder: Recorder) -> list[
     plot_latency(jobs, folder / PLOT, sources)
     content = {
         **to_dict(report, summary),
+        "outputs": report.findings,
         "reasons": {name: dict(task.reasons) for name, task in summary.tasks.items()},
         "models": {
             name: {

@@ -494,6 +494,10 @@ class Session:
         observer(record, self._find_valid_result(record, work))
 
     def _tell_task(self, observer: TaskObserver | None, record: JobRecord, work: Work) -> None:
+        if (task := self.tasks.get(record.task)) is not None:
+            for text in task.output_check.take_news():
+                where = f"frame {record.sequence}, {record.variant}"
+                self._log.warning(f"task {record.task}, {where}: {text}")
         if observer is not None:
             observer(record, work, self._find_valid_result(record, work))
 

@@ -17,10 +17,12 @@ import time
 import cv2
 import numpy as np
 import pytest
+from constant_networks import make_columns, make_constant_onnx
 from photos import write_photos
 
 from jetson_dnn_rt.cameras.frame_sizes import NAMED
 from jetson_dnn_rt.cli.main import main
+from jetson_dnn_rt.models import output_check
 from jetson_dnn_rt.traces.reader import open_trace
 from jetson_dnn_rt.traces.writer import StreamPart
 
@@ -180,6 +182,23 @@ def test_a_hundred_photos_of_different_sizes_are_all_answered(tmp_path, capfd, c
     assert (out / "annotated.png").is_file()
     (video,) = json.loads((out / "summary.json").read_text())["videos"]
     assert video["frames"] + video["left_out"] == 102
+
+
+def test_a_network_that_finds_nothing_is_said_once_and_in_the_summary(tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr(output_check, "FIRST_FRAMES", 5)
+    model = make_constant_onnx(tmp_path / "net.onnx", {"output0": make_columns((0,) * 7)})
+    given = ["--detector", model, "--set", "detector.head=yolov8", "--segmenter", "none"]
+    out = tmp_path / "out"
+    given += ["--deadline", "detector=500", "--frames", "30", "--rate", "50", *SETTINGS[:4]]
+    assert main(["run", *SOURCE, *given, "--output", str(out), "--video", "none"]) == 0
+    captured = capfd.readouterr()
+    text = "nothing above confidence_threshold (0.3) in the first 5 frames"
+    said = [line for line in captured.err.splitlines() if text in line]
+    assert len(said) == 1
+    assert "WARN" in said[0]
+    assert f"detector: {text}" in captured.out
+    assert not (out / "annotated.mp4").exists()
+    assert json.loads((out / "summary.json").read_text())["outputs"]["detector"]["nothing"]
 
 
 def test_segmenter_none(capfd):

@@ -78,6 +78,8 @@ class GraphReport:
     info: GraphInfo
     cameras: dict[str, CameraReport]
     counts: dict[str, TaskSnapshot]
+    findings: dict[str, dict[str, str]]
+    """By task, what is wrong with its outputs, by cause; see `models.output_check`."""
     seconds: float  # from the first frame's release to the last job's end
 
 
@@ -155,6 +157,10 @@ def run_graph(
             info=info[0],
             cameras={name: _describe_camera(name, one) for name, one in node.cameras.items()},
             counts={task: executor.snapshot(task) for task in node.tasks},
+            findings={
+                name: task.output_check.findings
+                for name, task in node.bridge.session.tasks.items()
+            },
             seconds=(time.monotonic_ns() - begin_ns) / 1e9,
         )
 
