@@ -184,7 +184,9 @@ def test_a_hundred_photos_of_different_sizes_are_all_answered(tmp_path, capfd, c
     assert video["frames"] + video["left_out"] == 102
 
 
-def test_a_network_that_finds_nothing_is_said_once_and_in_the_summary(tmp_path, capfd, monkeypatch):
+def test_a_network_that_finds_nothing_is_said_once_and_in_the_summary(
+    tmp_path, capfd, monkeypatch
+):
     monkeypatch.setattr(output_check, "FIRST_FRAMES", 5)
     model = make_constant_onnx(tmp_path / "net.onnx", {"output0": make_columns((0,) * 7)})
     given = ["--detector", model, "--set", "detector.head=yolov8", "--segmenter", "none"]
