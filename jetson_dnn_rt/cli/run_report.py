@@ -22,9 +22,11 @@ from jetson_dnn_rt.platforms.machine import describe_machine
 from jetson_dnn_rt.tasks import Outcome
 from jetson_dnn_rt.traces.reader import Trace, open_trace
 from jetson_dnn_rt.traces.summary import RunSummary, TaskSummary, order_statistic, summarize_ms
+from jetson_dnn_rt.traces.variant_use import VariantUse
 
 if TYPE_CHECKING:
     from jetson_dnn_rt.cli.video import VideoCount
+    from jetson_dnn_rt.nodes.coordinator.coordinator_node import CoordinatorReport
     from jetson_dnn_rt.nodes.process.graph import CameraReport, GraphReport
 
 PICTURE, PLOT, TRACE, SUMMARY = "annotated.png", "latency.png", "trace", "summary.json"
@@ -83,10 +85,39 @@ def format_table(report: GraphReport, summary: RunSummary) -> str:
         for camera in report.cameras.values()
         if camera.size_changes or camera.unreadable
     ]
+    if report.coordinator is not None:
+        lines.append(_describe_decisions(report.coordinator, report, summary))
     lines.append(
         f"{_count_frames(report)} frames in {report.seconds:.1f} s; {report.info.verdict}"
     )
     return "\n".join(lines)
+
+
+def _describe_decisions(
+    coordinator: CoordinatorReport, report: GraphReport, summary: RunSummary
+) -> str:
+    """What the coordinator decided, in one line."""
+    made = (f"{policy} decided {n:,} times" for policy, n in coordinator.decisions.items())
+    parts = [", ".join(made) or f"{coordinator.policy} decided nothing"]
+    for name, task in summary.tasks.items():
+        text = f"{name}: {_describe_use(task.use)}"
+        lost = {**report.left_out.get(name, {}), **report.counts[name].withdrawn}
+        if lost:
+            text += f", without {', '.join(lost)}"
+        if name in coordinator.not_coordinated and coordinator.policy != "static":
+            text += f", not coordinated ({coordinator.not_coordinated[name]})"
+        parts.append(text)
+    if coordinator.failure:
+        parts.append(f"stopped by a fault: {coordinator.failure}")
+    return f"coordinator: {'; '.join(parts)}"
+
+
+def _describe_use(use: VariantUse) -> str:
+    switches = [f"{a} -> {b} {count}" for (a, b), count in use.switches.most_common()]
+    if not switches:
+        return "no switch"
+    shares = [f"{100 * share:.0f} % {variant}" for variant, share in use.time_shares.items()]
+    return f"{use.switches.total()} switches ({', '.join(switches)}), time {', '.join(shares)}"
 
 
 def _describe_delivery(camera: CameraReport) -> str:
@@ -136,6 +167,9 @@ def write_output(folder: Path, report: GraphReport, recorder: Recorder) -> list[
     plot_latency(jobs, folder / PLOT, sources)
     content = {
         **to_dict(report, summary),
+        "coordinator": report.coordinator and asdict(report.coordinator),
+        "left_out": report.left_out,
+        "withdrawn": {name: counts.withdrawn for name, counts in report.counts.items()},
         "outputs": report.findings,
         "reasons": {name: dict(task.reasons) for name, task in summary.tasks.items()},
         "models": {

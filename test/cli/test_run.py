@@ -65,6 +65,8 @@ def test_frames_are_all_accounted_for(tmp_path, capfd):
             "execution_ms",
             "overhead_ms",
             "variants",
+            "time_shares",
+            "switches",
         }
         assert set(task["outcomes"]) == OUTCOMES
         assert task["released"] == sum(task["outcomes"].values()) == 10
@@ -112,6 +114,8 @@ def test_table_and_output_folder(tmp_path, capfd):
     assert table[2].split()[:2] == ["detector", "8"]
     (delivery,) = (line for line in table if line.startswith("camera: of "))
     assert "frames due at 50 Hz" in delivery
+    (decisions,) = (line for line in table if line.startswith("coordinator: static decided "))
+    assert "detector: no switch; segmenter: no switch" in decisions
     assert {file.name for file in folder.iterdir()} == {
         "annotated.png",
         "annotated.mp4",
@@ -146,6 +150,8 @@ def test_table_and_output_folder(tmp_path, capfd):
     assert video["frames"] + video["left_out"] == 8
     assert summary["cameras"]["camera"]["source"] == "synthetic:128x96"
     assert summary["schedulability"]["text"]
+    assert summary["coordinator"]["decisions"]["static"] > 0
+    assert summary["tasks"]["detector"]["time_shares"] == {"full@null": 1.0}
     assert summary["machine"]["versions"]["jetson_dnn_rt"]
 
 

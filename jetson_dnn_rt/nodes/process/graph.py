@@ -24,6 +24,7 @@ from jetson_dnn_rt.tasks import JobRecord, Work
 from jetson_dnn_rt.traces.schema import TracedTask
 
 if TYPE_CHECKING:
+    from jetson_dnn_rt.nodes.coordinator.coordinator_node import CoordinatorReport
     from jetson_dnn_rt.nodes.perception import PerceptionNode
 
 Overrides = Mapping[str, Mapping[str, object]]
@@ -78,6 +79,9 @@ class GraphReport:
     info: GraphInfo
     cameras: dict[str, CameraReport]
     counts: dict[str, TaskSnapshot]
+    coordinator: CoordinatorReport | None  # None: there is none
+    left_out: dict[str, dict[str, str]]
+    """By task, variants that were asked for and are not there, with the reason."""
     findings: dict[str, dict[str, str]]
     """By task, what is wrong with its outputs, by cause; see `models.output_check`."""
     seconds: float  # from the first frame's release to the last job's end
@@ -153,14 +157,14 @@ def run_graph(
             node.bridge.disconnect(task)
         executor = node.bridge.session.executor
         executor.wait_idle(DRAIN_TIMEOUT_S)
+        tasks = node.bridge.session.tasks
         return GraphReport(
             info=info[0],
             cameras={name: _describe_camera(name, one) for name, one in node.cameras.items()},
             counts={task: executor.snapshot(task) for task in node.tasks},
-            findings={
-                name: task.output_check.findings
-                for name, task in node.bridge.session.tasks.items()
-            },
+            coordinator=node.coordinator and node.coordinator.describe_run(),
+            left_out={name: dict(task.left_out) for name, task in tasks.items()},
+            findings={name: task.output_check.findings for name, task in tasks.items()},
             seconds=(time.monotonic_ns() - begin_ns) / 1e9,
         )
 
