@@ -34,6 +34,7 @@ EXECUTABLES = {
                 "doctor",
                 "simulate",
                 "evaluate",
+                "bag",
             ),
             *("wcet", "compare", "report", "export", "export-c", "bench", "top"),
         ),
