@@ -35,6 +35,7 @@ EXECUTABLES = {
                 "simulate",
                 "evaluate",
                 "bag",
+                "agree",
             ),
             *("wcet", "compare", "report", "export", "export-c", "bench", "top"),
         ),

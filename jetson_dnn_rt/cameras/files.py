@@ -133,6 +133,7 @@ class ImagesSource(FrameSource):
             except SourceError as error:
                 self._pass_over(error)
                 continue
+            self.file = file.name
             if image.shape != out.shape:
                 return image
             out[:] = image

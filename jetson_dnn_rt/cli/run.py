@@ -68,6 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--video", metavar="FILE|none", help=text)
     add_trace_limit(parser, "at the limit its oldest parts make room for new ones")
     add("--results", type=Path, metavar="FILE.jsonl", help="write what was found in every frame")
+    add("--masks", action="store_true", help="with --results: whole masks, as PNG, for agree")
     add("--json", action="store_true", help="one JSON object as the last line")
 
 
@@ -77,6 +78,8 @@ def execute(args: argparse.Namespace) -> int:
     ConfigurationError: the options or the configuration cannot be used. SourceError: no frame
     came, or the source failed midway.
     """
+    if args.masks and args.results is None:
+        raise ConfigurationError("--masks needs --results FILE.jsonl, which the masks go into")
     prepare_environment()
     stop = threading.Event()
     report, recorder = _run(args, stop)
@@ -154,6 +157,7 @@ def _run(args: argparse.Namespace, stop: threading.Event) -> tuple[GraphReport, 
         recorder = Recorder(
             args.results,
             trace,
+            masks=args.masks,
             video=None if video == NONE else RunVideo(Path(video)),
             keep_sight=args.output is not None,
             trace_limit_mb=args.trace_limit_mb,

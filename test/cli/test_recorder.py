@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 from dataclasses import replace
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 from ended_jobs import TASKS, make_record
@@ -88,6 +90,17 @@ def test_line_of_several_masks_has_their_names():
         "da": {"background": 0.75, "da": 0.25},
         "ll": {"background": 1.0},
     }
+
+
+def test_line_of_a_photo_has_its_name_and_on_request_its_mask():
+    frame = replace(make_frame(7), file="a b.jpg")
+    work = Work(frame, make_mask())
+    record = make_record("segmenter", 7)
+    found = json.loads(format_result(record, work, TASKS["segmenter"], masks=True))
+    assert found["file"] == "a b.jpg"
+    data = np.frombuffer(base64.b64decode(found["mask_png"]), np.uint8)
+    np.testing.assert_array_equal(cv2.imdecode(data, cv2.IMREAD_UNCHANGED), make_mask().mask)
+    assert "mask_png" not in json.loads(format_result(record, work, TASKS["segmenter"]))
 
 
 WIDE = np.zeros((4, 16), np.uint8)

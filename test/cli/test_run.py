@@ -174,6 +174,8 @@ def test_a_hundred_photos_of_different_sizes_are_all_answered(tmp_path, capfd, c
         assert sum(task["outcomes"].values()) == task["released"] == 102
         assert task["outcomes"]["met"] + task["outcomes"]["late"] > 0
     lines = [json.loads(line) for line in (tmp_path / "r.jsonl").read_text().splitlines()]
+    files = {file.name for file in folder.iterdir()} - {"050a.jpg", "000.a.png"}
+    assert {one["file"] for one in lines} == files
     for name in report["tasks"]:
         outcomes = {one["frame"]: one["outcome"] for one in lines if one["task"] == name}
         assert sorted(outcomes) == list(range(102))
@@ -237,6 +239,7 @@ def test_seconds_end_a_run(capfd):
         (["--source", "video:/no/such/video.mp4"], "/no/such/video.mp4"),
         (["--params", "/no/such/params.yaml"], "/no/such/params.yaml"),
         (["--video", "video.gif"], "video.gif"),
+        (["--masks"], "--results"),
         (["--results", "/proc/no/such/file"], "/proc/no"),
     ],
 )
