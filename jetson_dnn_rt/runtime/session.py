@@ -497,17 +497,21 @@ class Session:
         observer(record, self._find_valid_result(record, work))
 
     def _tell_task(self, observer: TaskObserver | None, record: JobRecord, work: Work) -> None:
+        if observer is not None:
+            observer(record, work, self._find_valid_result(record, work))
+        self._log_firsts(record)
+
+    def _log_firsts(self, record: JobRecord) -> None:
+        """Log the first switch between two variants, and what is wrong with the outputs."""
         for before, after in self._variant_use[record.task].add(record):
             self._log.info(
                 f"task {record.task}: {before} -> {after} in frame {record.sequence}; further "
                 "switches between these two are only counted"
             )
-        if (task := self.tasks.get(record.task)) is not None:
-            for text in task.output_check.take_news():
-                where = f"frame {record.sequence}, {record.variant}"
-                self._log.warning(f"task {record.task}, {where}: {text}")
-        if observer is not None:
-            observer(record, work, self._find_valid_result(record, work))
+        task = self.tasks.get(record.task)
+        for text in () if task is None else task.output_check.take_news():
+            where = f"frame {record.sequence}, {record.variant}"
+            self._log.warning(f"task {record.task}, {where}: {text}")
 
     def _find_valid_result(self, record: JobRecord, work: Work) -> Result | None:
         if record.outcome is Outcome.MET:
