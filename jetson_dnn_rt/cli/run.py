@@ -217,12 +217,12 @@ def _announce(info: GraphInfo) -> None:
 
 
 def _check(report: GraphReport, recorder: Recorder, *, interrupted: bool) -> None:
-    """Fail a run whose results, trace or counts are incomplete."""
+    """Fail a run whose results, trace, video or counts are incomplete."""
     lost = recorder.lost - recorder.removed  # jobs removed to make room are as configured
     if recorder.error is not None or lost:
         missing = f"{lost} jobs are not in the trace" if lost else ""
         why = "; ".join(filter(None, (missing, str(recorder.error or ""))))
-        raise SourceError(f"results or trace are incomplete: {why}")
+        raise SourceError(f"results, trace or video are incomplete: {why}")
     for name, counts in report.counts.items():
         seen = recorder.summary.tasks[name].released
         if counts.released != seen:

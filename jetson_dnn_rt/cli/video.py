@@ -66,7 +66,10 @@ Size = tuple[int, int]
 
 @dataclass(frozen=True)
 class VideoCount:
-    """A video: frames in it, and frames left out because the encoder could not keep up."""
+    """A video: frames in it, and frames left out because the encoder could not keep up.
+
+    Those that could not be drawn, which is logged as a fault, are left out, too.
+    """
 
     file: Path
     frames: int
@@ -133,13 +136,13 @@ class _StreamVideo:
         self._pool: FramePool | None = None  # of the video's size, which the first frame decides
         self._pending: dict[tuple[int, int], _Shot] = {}
         self._writer: cv2.VideoWriter | None = None
-        self._frames = 0
+        self._frames = self._failed = 0
         self._error: OSError | None = None
         self._mailbox: Mailbox[_Shot] = Mailbox("video", self._write, slots=SLOTS, nice=NICE)
 
     @property
     def count(self) -> VideoCount:
-        return VideoCount(self._path, self._frames, self._mailbox.dropped)
+        return VideoCount(self._path, self._frames, self._mailbox.dropped + self._failed)
 
     def add(self, record: JobRecord, work: Work) -> None:
         if self._error is not None:
@@ -195,6 +198,7 @@ class _StreamVideo:
     def _write(self, shot: _Shot) -> None:
         if self._error is not None:
             return
+        self._failed += 1  # unless it comes to its end
         if self._frames % CHECK_FRAMES == 0 and (lack := describe_full_disk(self._path.parent)):
             self._error = OSError(f"{self._path}: {lack}")
             return
@@ -206,6 +210,7 @@ class _StreamVideo:
                 return
         self._writer.write(whole)
         self._frames += 1
+        self._failed -= 1
 
     def _draw(self, shot: _Shot) -> Image:
         width, height = shot.size

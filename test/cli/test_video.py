@@ -19,6 +19,7 @@ from jetson_dnn_rt.cli.video import PENDING, SLOTS, RunVideo
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.results import Detections, Segmentation
+from jetson_dnn_rt.safety.faults import FAULTS
 from jetson_dnn_rt.tasks import Outcome, Work
 
 GREY = np.full((96, 128, 3), 90, np.uint8)
@@ -95,6 +96,18 @@ def test_frames_that_the_encoder_has_no_time_for_are_counted(tmp_path, monkeypat
     (count,) = video.counts
     assert (count.frames, count.left_out) == (1 + SLOTS, 5)
     assert len(read_video(tmp_path / "v.avi")) == 1 + SLOTS
+
+
+def test_a_frame_that_cannot_be_drawn_is_left_out_and_counted(tmp_path):
+    video = open_video(tmp_path / "v.avi", {"detector": TASKS["detector"]})
+    broken = make_box()
+    broken.boxes = broken.boxes[:, :2]
+    for i, found in enumerate((make_box(), broken, make_box())):
+        video.add(make_record("detector", i), Work(make_frame(i), found))
+    video.close()
+    (count,) = video.counts
+    assert (count.frames, count.left_out) == (2, 1)
+    assert [fault.kind for fault in FAULTS.snapshot()] == ["thread video: IndexError"]
 
 
 def test_a_task_that_gets_no_frames_holds_back_few(tmp_path):
