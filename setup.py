@@ -34,6 +34,8 @@ EXECUTABLES = {
                 "doctor",
                 "simulate",
                 "evaluate",
+                "bag",
+                "agree",
             ),
             *("wcet", "compare", "report", "export", "export-c", "bench", "top"),
         ),

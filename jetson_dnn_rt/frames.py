@@ -35,6 +35,7 @@ class Frame:
     frame_id: str = ""  # coordinate frame of the camera, copied to every result
     owner: object = None  # has to stay alive as long as `image` is used: the message, a loan
     copied_bytes: int = 0  # between message and `image`: 0 for a view, else the picture's size
+    file: str = ""  # name of the photo that it was read from, where it was one
     device_address: int = 0  # of the first pixel, in page-locked memory, for CUDA; 0 = none
 
     @property

@@ -28,6 +28,8 @@ class Detections:
     """[H, W] of the image: k + 1 where object k is, 0 where none is; the best is on top."""
     track_ids: npt.NDArray[np.int64] | None = None
     """[N], the same number for the same object from frame to frame; -1 = not tracked yet."""
+    rejected: int = 0
+    """Boxes beside these that scored high enough, but are not finite or not in the image."""
 
     def __len__(self) -> int:
         return len(self.scores)

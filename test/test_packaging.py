@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 NODES = {"camera", "detector", "segmenter", "classifier", "perception"}
 COMMANDS = {
     *("run", "doctor", "bench", "compress", "build", "library", "simulate", "profile"),
-    *("evaluate", "wcet", "compare", "report", "export", "export-c", "top"),
+    *("evaluate", "bag", "agree", "wcet", "compare", "report", "export", "export-c", "top"),
 }
 
 # Import name -> rosdep key, where they differ.

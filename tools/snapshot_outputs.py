@@ -184,6 +184,11 @@ def _collect_evaluate(lines: Lines, folder: Path) -> None:
             _keys(lines, "evaluate sequential, results", json.loads(line))
         if result["frames"] != 14:
             raise RuntimeError(f"14 frames expected: {result}")
+        replayed = str(folder / "sequential")
+        _run(lines, "agree", "agree", replayed, replayed)
+        photos = folder / "photos"
+        import_module("photos").write_photos(photos, 2)
+        _run(lines, "bag", "bag", str(photos), "-o", str(folder / "photo_bag"))
         live = str(folder / "live")
         wide = ("--deadline", "rear/segmenter=6000")
         options = ("--mode", "realtime", "--rate", "200", *wide)

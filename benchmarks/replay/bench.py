@@ -37,9 +37,9 @@ from benchmarks.fidelity import busy_now_and_then
 from benchmarks.harness.options import BESIDE, DATA, VIDEO, Options
 from benchmarks.harness.processes import BenchmarkError, make_command, read_answer, run_command
 from benchmarks.harness.tables import Report, flatten, say, say_verdict, tabulate
-from benchmarks.replay.bag import read_frames, write_bag
 from jetson_dnn_rt.cameras.bags.image_bag import open_image_bag
 from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.lab.bag import read_frames, write_bag
 from jetson_dnn_rt.lab.evaluate.simulated import WhatIf, read_recorded, simulate_recorded
 from jetson_dnn_rt.lab.evaluate.streams import name_stream
 from jetson_dnn_rt.lab.simulate.recording import RecordedTask

@@ -36,6 +36,13 @@ class CameraState:
     error: str  # why it delivers nothing at the moment; empty when it does
     ended: bool  # the stream came to its end, or to the number of frames asked for
     unreadable: int = 0  # pictures of the source that could not be decoded
+    slipped: int | None = None
+    """Frames that were due and did not come; None where the source's rate is not known."""
+
+    @property
+    def expected(self) -> int | None:
+        """Frames that were due; None where the source's rate is not known."""
+        return None if self.slipped is None else self.frames + self.slipped
 
 
 class Camera:
@@ -45,7 +52,9 @@ class Camera:
     period apart: the period does not drift, and reading does not add to the frame's age. A live
     source sets its own pace. One that stops is reopened with growing intervals. A fault, in a
     listener or in the source's code, costs one frame; the thread continues. Each frame has the
-    size in which it comes; `sizes` counts the changes.
+    size in which it comes; `sizes` counts the changes. Frames that were due while the source was
+    not read, or delivered none, have slipped: of a live source at the rate that it reports, of
+    another at that of its delivery.
 
     `reopen` opens the source, first here and again after a live one stopped. `rate_hz` is the rate
     of a source that is not live, 0 = its native rate; `limit` ends the stream after that many
@@ -84,6 +93,8 @@ class Camera:
         self._left_behind = False
         self._thread: threading.Thread | None = None
         self._state = CameraState(0, 0, "", False)
+        self._due_ns: int | None = None  # when the next frame is due, if frames come
+        self._slipped_ns = 0  # by which the due times of frames were put off
 
     @property
     def size(self) -> tuple[int, int]:
@@ -97,8 +108,25 @@ class Camera:
 
     @property
     def state(self) -> CameraState:
-        """Its counts and state so far."""
-        return self._state
+        """Its counts and state so far, with the frames that are overdue at this moment."""
+        state, period_ns = self._state, self._period_ns
+        if not period_ns:
+            return state
+        overdue = self._count_overdue(self._clock.now_ns())
+        return replace(state, slipped=self._slipped_ns // period_ns + overdue)
+
+    @property
+    def _period_ns(self) -> int:
+        """Time between two frames; 0 where only the device knows."""
+        rate_hz = self._native_rate_hz if self._live else self.rate_hz
+        return round(1e9 / rate_hz) if rate_hz else 0
+
+    def _count_overdue(self, now_ns: int) -> int:
+        """Whole periods since the next frame was due."""
+        due_ns, period_ns = self._due_ns, self._period_ns
+        if due_ns is None or not period_ns or self._state.ended:
+            return 0
+        return max(0, now_ns - due_ns) // period_ns
 
     def use_memory(self, allocate: Allocate, frames: int) -> None:
         """Put the next frames into other memory; may be called while the camera runs.
@@ -125,10 +153,13 @@ class Camera:
         """
         if self._thread is None:
             return True
+        now_ns = self._clock.now_ns()
         with self._condition:
             self._stopping = True
             self._condition.notify_all()
         self._thread.join(timeout_s)
+        self._slipped_ns += self._count_overdue(now_ns) * self._period_ns
+        self._due_ns = None
         ended = not self._thread.is_alive()
         self._left_behind |= not ended
         self._thread = None
@@ -169,6 +200,8 @@ class Camera:
         """Deliver until the end of the stream (True) or until stopped (False)."""
         period_ns = round(1e9 / self.rate_hz) if self.rate_hz else 0
         due_ns = self._clock.now_ns() - period_ns  # the first frame counts as late
+        self._due_ns = self._clock.now_ns() + self._period_ns
+        before_ns: int | None = None  # when the frame before was captured
         longest_ns = 0
         while not self._stopping:
             if self._limit is not None and self._state.frames >= self._limit:
@@ -207,13 +240,23 @@ class Camera:
                 # A late wake-up does not move the times that follow. A frame that could not be
                 # read in time does: a burst to catch up would be of no use.
                 on_time = now_ns - due_ns < period_ns // 2
+                if not on_time and before_ns is not None:
+                    self._slipped_ns += now_ns - due_ns
                 due_ns = (due_ns if on_time else now_ns) + period_ns
+                self._due_ns = due_ns
             stamped_ns = source.capture_ns if source.live else None
             capture_ns = self._clock.now_ns() if stamped_ns is None else stamped_ns
+            if source.live and (live_ns := self._period_ns):
+                if before_ns is not None:
+                    # Rounded: a device's own clock differs from ours, and shutter times vary.
+                    periods = (capture_ns - before_ns + live_ns // 2) // live_ns
+                    self._slipped_ns += max(0, periods - 1) * live_ns
+                self._due_ns = capture_ns + live_ns
+            before_ns = capture_ns
             state, stamp_ns = self._state, self._stamp(capture_ns)
             frame = Frame(
                 loan.buffer, ENCODING, stamp_ns, state.frames, self._frame_id, loan,
-                device_address=loan.device_address,
+                file=source.file, device_address=loan.device_address,
             )  # fmt: skip
             self._state = replace(state, frames=state.frames + 1, error="", ended=False)
             self.sizes.observe(frame, logger.warning if source.live else logger.info)
@@ -268,7 +311,7 @@ class Camera:
 
     def _make_pool(self, source: FrameSource) -> FramePool:
         self._pool_shape = (source.height, source.width, 3)
-        self._native_rate_hz = source.rate_hz
+        self._native_rate_hz, self._live = source.rate_hz, source.live
         return FramePool(self._pool_shape, self._pool_size, self._allocate)
 
 

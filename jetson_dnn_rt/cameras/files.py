@@ -69,6 +69,11 @@ class VideoSource(FrameSource):
             raise SourceError(f"video {self._path} cannot be read from its start again")
         return image
 
+    @property
+    def position_ns(self) -> int:
+        """Time of the frame read last within the video; 0 where the container has none."""
+        return max(0, round(self._capture.get(cv2.CAP_PROP_POS_MSEC) * 1e6))
+
     def skip(self) -> bool:
         """Skip the next frame without converting it; False at the end."""
         return bool(self._capture.grab())
@@ -128,6 +133,7 @@ class ImagesSource(FrameSource):
             except SourceError as error:
                 self._pass_over(error)
                 continue
+            self.file = file.name
             if image.shape != out.shape:
                 return image
             out[:] = image

@@ -46,6 +46,8 @@ class FrameSource(ABC):
     # When the frame read last was captured, in CLOCK_MONOTONIC nanoseconds; None where the source
     # has no time of its own.
     capture_ns: int | None = None
+    # Name of the file that was read last, where each frame is a file of its own.
+    file: str = ""
     # Pictures that could not be decoded and were passed over.
     unreadable: int = 0
 

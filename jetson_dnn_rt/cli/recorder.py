@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from jetson_dnn_rt.config.process import TRACE_LIMIT_MB
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.models.heads.result_lines import describe_result
+from jetson_dnn_rt.models.heads.result_lines import describe_frame, describe_result
 from jetson_dnn_rt.results import Detections, Result
 from jetson_dnn_rt.safety.faults import FAULTS, start_thread
 from jetson_dnn_rt.tasks import JobRecord, Outcome, Work
@@ -26,6 +26,7 @@ from jetson_dnn_rt.traces.summary import RunSummary
 from jetson_dnn_rt.traces.writer import TraceWriter, describe_no_clocks, load_libraries
 
 if TYPE_CHECKING:
+    from jetson_dnn_rt.cli.video import RunVideo
     from jetson_dnn_rt.nodes.process.graph import TaskInfo
 
 JOIN_S = 30.0
@@ -57,10 +58,11 @@ class Sight:
 
 
 class Recorder:
-    """Observer of all jobs: statistics, result lines, job trace, and a frame to draw.
+    """Observer of all jobs: statistics, result lines, job trace, video, and a frame to draw.
 
     At `trace_limit_mb` (0 = no limit) the oldest parts of the trace make room. At the end `lost`
-    jobs are not in the trace, `removed` of them because they made room.
+    jobs are not in the trace, `removed` of them because they made room. Result lines have whole
+    masks with `masks`.
 
     OSError: a file cannot be opened. ConfigurationError: a trace is wanted and pyarrow is missing.
     """
@@ -70,6 +72,8 @@ class Recorder:
         results: Path | None = None,
         trace: Path | None = None,
         *,
+        masks: bool = False,
+        video: RunVideo | None = None,
         keep_sight: bool = False,
         trace_limit_mb: int = TRACE_LIMIT_MB,
     ) -> None:
@@ -78,6 +82,8 @@ class Recorder:
         self.error: Exception | None = None
         self.lost = self.removed = 0
         self._tasks: Mapping[str, TaskInfo] = {}
+        self._masks = masks
+        self.video = video
         self._keep_sight = keep_sight
         self._recent: deque[Sight] = deque(maxlen=FRAMES_KEPT)
         self._results: TextIO | None = None
@@ -106,6 +112,11 @@ class Recorder:
         self._thread.join(JOIN_S)
         if self._thread.is_alive():
             self.error = self.error or OSError(f"the disk has not answered for {JOIN_S:g} s")
+        elif self.video is not None:
+            try:
+                self.video.close()
+            except OSError as error:
+                self.error = self.error or error
         if self._trace is not None:
             self._trace.close()
             self.lost, self.removed = self._trace.lost, self._trace.removed
@@ -124,6 +135,8 @@ class Recorder:
         """
         self._tasks = tasks
         self.summary = RunSummary(tasks)
+        if self.video is not None:
+            self.video.introduce(tasks)
         if self._folder is not None:
             self._trace = TraceWriter(
                 self._folder,
@@ -169,8 +182,11 @@ class Recorder:
         self.summary.add(record)
         if self._keep_sight:
             self._collect(record, work)
+        if self.video is not None and self.error is None:
+            self.video.add(record, work)
         if self._results is not None and self.error is None:
-            line = format_result(record, work, self._tasks[record.task])
+            task = self._tasks[record.task]
+            line = format_result(record, work, task, masks=self._masks)
             if self._lines % CHECK_LINES == 0:
                 check_disk(self._results.fileno())
             self._results.write(line + "\n")
@@ -189,16 +205,16 @@ class Recorder:
             self.best = sight
 
 
-def format_result(record: JobRecord, work: Work, task: TaskInfo) -> str:
+def format_result(record: JobRecord, work: Work, task: TaskInfo, *, masks: bool = False) -> str:
     """One line of JSON: which frame, how its job ended, what was found.
 
     A job without a result has the same keys, empty; its outcome tells why.
     """
     line: dict[str, object] = {
         "frame": record.sequence,
-        "stamp_ns": work.frame.stamp_ns,
+        **describe_frame(work.frame),
         "task": record.task,
         "outcome": record.outcome.value,
     }
-    line |= describe_result(work.result, task.kind, task.labels)
+    line |= describe_result(work.result, task.kind, task.labels, masks=masks)
     return json.dumps(line)

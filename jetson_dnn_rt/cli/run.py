@@ -63,9 +63,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     length = parser.add_mutually_exclusive_group()
     length.add_argument("--frames", type=parse_count, metavar="N", help="end after N frames")
     length.add_argument("--seconds", type=parse_positive, metavar="S", help="end after S seconds")
-    add("--output", type=Path, metavar="DIR", help="write picture, plot, job trace and summary")
+    add("--output", type=Path, metavar="DIR", help="write pictures, plot, trace and summary")
+    text = "every frame with what was found, .mp4 or .avi (default: DIR/annotated.mp4)"
+    add("--video", metavar="FILE|none", help=text)
     add_trace_limit(parser, "at the limit its oldest parts make room for new ones")
     add("--results", type=Path, metavar="FILE.jsonl", help="write what was found in every frame")
+    add("--masks", action="store_true", help="with --results: whole masks, as PNG, for agree")
     add("--json", action="store_true", help="one JSON object as the last line")
 
 
@@ -75,14 +78,25 @@ def execute(args: argparse.Namespace) -> int:
     ConfigurationError: the options or the configuration cannot be used. SourceError: no frame
     came, or the source failed midway.
     """
+    if args.masks and args.results is None:
+        raise ConfigurationError("--masks needs --results FILE.jsonl, which the masks go into")
     prepare_environment()
     stop = threading.Event()
     report, recorder = _run(args, stop)
-    from jetson_dnn_rt.cli.run_report import format_table, to_dict, write_output
+    from jetson_dnn_rt.cli.run_report import format_table, list_videos, to_dict, write_output
 
     files = write_output(args.output, report, recorder) if args.output else []
+    videos = list_videos(recorder)
+    files += [video.file for video in videos]
     table = format_table(report, recorder.summary)
     print(table, file=sys.stderr if args.json else sys.stdout)
+    for video in videos:
+        if video.left_out:
+            print(
+                f"{video.file}: {video.frames} frames, {video.left_out} left out because the "
+                "encoder, which gets what the tasks leave, could not keep up",
+                file=sys.stderr,
+            )
     if files:
         print(f"written: {', '.join(map(str, files))}", file=sys.stderr)
     if args.json:
@@ -122,7 +136,8 @@ def make_overrides(args: argparse.Namespace, params: Path) -> dict[str, dict[str
 
 def _run(args: argparse.Namespace, stop: threading.Event) -> tuple[GraphReport, Recorder]:
     from jetson_dnn_rt.cli.recorder import Recorder
-    from jetson_dnn_rt.cli.run_report import TRACE
+    from jetson_dnn_rt.cli.run_report import TRACE, VIDEO
+    from jetson_dnn_rt.cli.video import RunVideo
     from jetson_dnn_rt.nodes.process.graph import run_graph
     from jetson_dnn_rt.nodes.process.running import stop_on_signals
     from jetson_dnn_rt.traces.metadata import describe_run
@@ -137,10 +152,13 @@ def _run(args: argparse.Namespace, stop: threading.Event) -> tuple[GraphReport, 
         # Imported while the models load, so that the end does not wait for it.
         threading.Thread(target=__import__, args=("matplotlib.figure",), daemon=True).start()
     ready = threading.Event()
+    video = args.video or (args.output / VIDEO if args.output else NONE)
     try:
         recorder = Recorder(
             args.results,
             trace,
+            masks=args.masks,
+            video=None if video == NONE else RunVideo(Path(video)),
             keep_sight=args.output is not None,
             trace_limit_mb=args.trace_limit_mb,
         )
@@ -199,12 +217,12 @@ def _announce(info: GraphInfo) -> None:
 
 
 def _check(report: GraphReport, recorder: Recorder, *, interrupted: bool) -> None:
-    """Fail a run whose results, trace or counts are incomplete."""
+    """Fail a run whose results, trace, video or counts are incomplete."""
     lost = recorder.lost - recorder.removed  # jobs removed to make room are as configured
     if recorder.error is not None or lost:
         missing = f"{lost} jobs are not in the trace" if lost else ""
         why = "; ".join(filter(None, (missing, str(recorder.error or ""))))
-        raise SourceError(f"results or trace are incomplete: {why}")
+        raise SourceError(f"results, trace or video are incomplete: {why}")
     for name, counts in report.counts.items():
         seen = recorder.summary.tasks[name].released
         if counts.released != seen:

@@ -22,11 +22,15 @@ from jetson_dnn_rt.platforms.machine import describe_machine
 from jetson_dnn_rt.tasks import Outcome
 from jetson_dnn_rt.traces.reader import Trace, open_trace
 from jetson_dnn_rt.traces.summary import RunSummary, TaskSummary, order_statistic, summarize_ms
+from jetson_dnn_rt.traces.variant_use import VariantUse
 
 if TYPE_CHECKING:
-    from jetson_dnn_rt.nodes.process.graph import GraphReport
+    from jetson_dnn_rt.cli.video import VideoCount
+    from jetson_dnn_rt.nodes.coordinator.coordinator_node import CoordinatorReport
+    from jetson_dnn_rt.nodes.process.graph import CameraReport, GraphReport
 
 PICTURE, PLOT, TRACE, SUMMARY = "annotated.png", "latency.png", "trace", "summary.json"
+VIDEO = "annotated.mp4"
 
 # Okabe & Ito's palette, which the colour-blind can tell apart, too.
 _COLORS = {
@@ -49,6 +53,7 @@ def to_dict(report: GraphReport, summary: RunSummary) -> dict[str, object]:
         "frames": _count_frames(report),
         "seconds": round(report.seconds, 3),
         "tasks": summary.to_dict(),
+        "cameras": {name: asdict(camera) for name, camera in report.cameras.items()},
     }
 
 
@@ -69,15 +74,63 @@ def format_table(report: GraphReport, summary: RunSummary) -> str:
             reasons = ", ".join(f"{why} {count}" for why, count in task.reasons.most_common(4))
             lines.append(f"{name}: {reasons}")
     lines += [
+        f"{name}: {text}"
+        for name, findings in report.findings.items()
+        for text in findings.values()
+    ]
+    lines += map(_describe_delivery, report.cameras.values())
+    lines += [
         f"{camera.name}: the size changed {camera.size_changes} times, "
         f"{camera.unreadable} pictures could not be decoded"
         for camera in report.cameras.values()
         if camera.size_changes or camera.unreadable
     ]
+    if report.coordinator is not None:
+        lines.append(_describe_decisions(report.coordinator, report, summary))
     lines.append(
         f"{_count_frames(report)} frames in {report.seconds:.1f} s; {report.info.verdict}"
     )
     return "\n".join(lines)
+
+
+def _describe_decisions(
+    coordinator: CoordinatorReport, report: GraphReport, summary: RunSummary
+) -> str:
+    """What the coordinator decided, in one line."""
+    made = (f"{policy} decided {n:,} times" for policy, n in coordinator.decisions.items())
+    parts = [", ".join(made) or f"{coordinator.policy} decided nothing"]
+    for name, task in summary.tasks.items():
+        text = f"{name}: {_describe_use(task.use)}"
+        lost = {**report.left_out.get(name, {}), **report.counts[name].withdrawn}
+        if lost:
+            text += f", without {', '.join(lost)}"
+        if name in coordinator.not_coordinated and coordinator.policy != "static":
+            text += f", not coordinated ({coordinator.not_coordinated[name]})"
+        parts.append(text)
+    if coordinator.failure:
+        parts.append(f"stopped by a fault: {coordinator.failure}")
+    return f"coordinator: {'; '.join(parts)}"
+
+
+def _describe_use(use: VariantUse) -> str:
+    switches = [f"{a} -> {b} {count}" for (a, b), count in use.switches.most_common()]
+    if not switches:
+        return "no switch"
+    shares = [f"{100 * share:.0f} % {variant}" for variant, share in use.time_shares.items()]
+    return f"{use.switches.total()} switches ({', '.join(switches)}), time {', '.join(shares)}"
+
+
+def _describe_delivery(camera: CameraReport) -> str:
+    """Frames of a camera that were due, and those that came."""
+    if camera.slipped is None:
+        return f"{camera.name}: {camera.frames} frames; its rate, so how many were due, is unknown"
+    text = f"{camera.name}: of {camera.expected} frames due at {camera.rate_hz:g} Hz"
+    if not camera.slipped:
+        return f"{text} all came"
+    return (
+        f"{text} {camera.frames} came, {camera.slipped} slipped: the source gave them too late "
+        "(is the machine busy, the picture too large, or the device slower than it says?)"
+    )
 
 
 def _row(name: str, task: TaskSummary) -> list[Cell]:
@@ -114,6 +167,10 @@ def write_output(folder: Path, report: GraphReport, recorder: Recorder) -> list[
     plot_latency(jobs, folder / PLOT, sources)
     content = {
         **to_dict(report, summary),
+        "coordinator": report.coordinator and asdict(report.coordinator),
+        "left_out": report.left_out,
+        "withdrawn": {name: counts.withdrawn for name, counts in report.counts.items()},
+        "outputs": report.findings,
         "reasons": {name: dict(task.reasons) for name, task in summary.tasks.items()},
         "models": {
             name: {
@@ -124,15 +181,23 @@ def write_output(folder: Path, report: GraphReport, recorder: Recorder) -> list[
             for name, task in report.info.tasks.items()
         },
         "budgets_ms": {name: counts.budgets_ms for name, counts in report.counts.items()},
-        "cameras": {name: asdict(camera) for name, camera in report.cameras.items()},
         "schedulability": {**asdict(report.info.verdict), "text": str(report.info.verdict)},
         "realtime": {
             s.name: {"applied": s.applied, "detail": s.detail} for s in report.info.settings
         },
+        "videos": [
+            {"file": str(video.file), "frames": video.frames, "left_out": video.left_out}
+            for video in list_videos(recorder)
+        ],
         "machine": describe_machine(),
     }
     (folder / SUMMARY).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     return [*files, folder / PLOT, folder / SUMMARY]
+
+
+def list_videos(recorder: Recorder) -> list[VideoCount]:
+    """The videos that were written."""
+    return [] if recorder.video is None else recorder.video.counts
 
 
 # -- the plot: every job's response against time, with its deadline ----------------------------

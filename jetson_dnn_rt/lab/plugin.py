@@ -7,6 +7,8 @@ COMMANDS = {
     "compress": "jetson_dnn_rt.lab.compress.command",
     "profile": "jetson_dnn_rt.lab.profile.command",
     "evaluate": "jetson_dnn_rt.lab.evaluate.command",
+    "bag": "jetson_dnn_rt.lab.bag",
+    "agree": "jetson_dnn_rt.lab.agree.command",
     "wcet": "jetson_dnn_rt.lab.wcet.command",
     "compare": "jetson_dnn_rt.lab.wcet.compare",
     "report": "jetson_dnn_rt.lab.report.command",

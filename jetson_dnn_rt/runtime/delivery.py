@@ -103,7 +103,14 @@ class Delivery:
             frame = work.frame
             # A new work: a stage that hangs may still have the old one.
             ending.job.work = Work(
-                Frame(_NO_IMAGE, frame.encoding, frame.stamp_ns, frame.sequence, frame.frame_id),
+                Frame(
+                    _NO_IMAGE,
+                    frame.encoding,
+                    frame.stamp_ns,
+                    frame.sequence,
+                    frame.frame_id,
+                    file=frame.file,
+                ),
                 copied_bytes=work.copied_bytes,
                 urgency=work.urgency,
             )

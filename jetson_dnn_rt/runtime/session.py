@@ -19,6 +19,7 @@ import contextlib
 import gc
 import logging
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -45,6 +46,7 @@ from jetson_dnn_rt.tasks import JobRecord, Outcome, Stage, Work
 from jetson_dnn_rt.traces.metadata import describe_run
 from jetson_dnn_rt.traces.room import TraceRoom
 from jetson_dnn_rt.traces.schema import TracedTask, TraceMetadata
+from jetson_dnn_rt.traces.variant_use import VariantUse
 
 FINISHED = (Outcome.MET, Outcome.LATE)
 
@@ -88,6 +90,7 @@ class Session:
         # Held while a task changes between active and not: builds add variants on their threads.
         self._lock = threading.RLock()
         self._active: set[str] = set()
+        self._variant_use: defaultdict[str, VariantUse] = defaultdict(VariantUse)
         self._builds: dict[str, BackgroundBuild] = {}
         self._build_turn = threading.Lock()
 
@@ -496,6 +499,19 @@ class Session:
     def _tell_task(self, observer: TaskObserver | None, record: JobRecord, work: Work) -> None:
         if observer is not None:
             observer(record, work, self._find_valid_result(record, work))
+        self._log_firsts(record)
+
+    def _log_firsts(self, record: JobRecord) -> None:
+        """Log the first switch between two variants, and what is wrong with the outputs."""
+        for before, after in self._variant_use[record.task].add(record):
+            self._log.info(
+                f"task {record.task}: {before} -> {after} in frame {record.sequence}; further "
+                "switches between these two are only counted"
+            )
+        task = self.tasks.get(record.task)
+        for text in () if task is None else task.output_check.take_news():
+            where = f"frame {record.sequence}, {record.variant}"
+            self._log.warning(f"task {record.task}, {where}: {text}")
 
     def _find_valid_result(self, record: JobRecord, work: Work) -> Result | None:
         if record.outcome is Outcome.MET:

@@ -22,6 +22,7 @@ from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.heads.class_filter import resolve_thresholds
 from jetson_dnn_rt.models.model import Model
+from jetson_dnn_rt.models.output_check import OutputCheck
 from jetson_dnn_rt.models.sources.null import NullOrigin
 from jetson_dnn_rt.models.sources.registry import load_model
 from jetson_dnn_rt.models.tracking import Tracker
@@ -165,7 +166,8 @@ class Task:
         self.model: Model = model or open_model(config)
         self.settings = make_settings(config, self.model)
         self._tracker = make_tracker(config, self.model)
-        self._tracks = False  # whether frames are tracked now
+        self.output_check = OutputCheck(self.model)
+        self._active = False  # whether frames are tracked and their outputs checked
         # Held while variants are made, so that two threads never do that at once.
         self._lock = threading.Lock()
         self._closed = False
@@ -309,23 +311,30 @@ class Task:
     def start_tracking(self, period_ns: int) -> None:
         """Track what comes every `period_ns` from now on, if the task has a tracker.
 
-        Before, frames are those of the warm-up and of measurements.
+        Outputs are checked from now on, too. Before, frames are those of the warm-up and of
+        measurements.
         """
         if self._tracker is not None:
             self._tracker.start(period_ns)
-            self._tracks = True
-            self._share()
+        self.output_check = OutputCheck(self.model)
+        self._active = True
+        self._share()
 
     def stop_tracking(self) -> None:
-        """Track no more."""
-        self._tracks = False
+        """Track and check no more."""
+        self._active = False
         self._share()
 
     def _share(self) -> None:
         """Let the variants decode with the present settings and tracker."""
         # `rebuild` sets `variants` first and reads the rest then, this is called in the other
         # order: whichever comes last has both.
-        self.variants.decode_with(self.settings, self._tracker if self._tracks else None)
+        if self._active:
+            # A script finds nothing.
+            check = None if self.is_scripted else self.output_check
+            self.variants.decode_with(self.settings, self._tracker, check)
+        else:
+            self.variants.decode_with(self.settings, None, None)
 
     def add(self, name: str) -> None:
         """Load a variant that has been built meanwhile and warm it up, while others run.

@@ -14,6 +14,7 @@ from functools import partial
 from typing import TypeVar
 
 from jetson_dnn_rt.tasks import JobRecord, Outcome
+from jetson_dnn_rt.traces.variant_use import VariantUse
 
 Number = TypeVar("Number", int, float)
 
@@ -50,13 +51,14 @@ class TaskSummary:
     """Counts and times of one task, added record by record; 24 bytes per completed job.
 
     Times are those of completed jobs (``met`` and ``late``): the others have no response.
-    Variants are counted for every job that started.
+    Variants are counted for every job that started, in `use` by what the network ran in.
     """
 
     deadline_ns: int = 0
     outcomes: Counter[Outcome] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
     variants: Counter[str] = field(default_factory=Counter)
+    use: VariantUse = field(default_factory=VariantUse)
     response_ns: array[int] = field(default_factory=_times)
     execution_ns: array[int] = field(default_factory=_times)
     overhead_ns: array[int] = field(default_factory=_times)
@@ -69,6 +71,7 @@ class TaskSummary:
             self.reasons[f"{record.outcome.value}: {record.reason}"] += 1
         if record.start_ns is not None:
             self.variants[record.variant] += 1
+            self.use.add(record)
         if record.outcome in (Outcome.MET, Outcome.LATE):
             self.response_ns.append(record.response_time_ns)
             self.execution_ns.append(record.execution_time_ns)
@@ -95,6 +98,8 @@ class TaskSummary:
             "execution_ms": summarize_ms(self.execution_ns),
             "overhead_ms": summarize_ms(self.overhead_ns),
             "variants": {name: count / started for name, count in self.variants.most_common()},
+            "time_shares": self.use.time_shares,
+            "switches": {f"{a} -> {b}": n for (a, b), n in self.use.switches.most_common()},
         }
 
 

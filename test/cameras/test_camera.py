@@ -108,22 +108,42 @@ def start(clock):
 
 
 @pytest.mark.parametrize(
-    ("source", "options", "until_ms", "times_ms"),
+    ("source", "options", "until_ms", "times_ms", "slipped"),
     [
         # Read ahead: the first is due at 0 but takes 3 ms to read, then the period holds.
-        ({"take_ns": 3 * MS}, {}, 45, [3, 13, 23, 33, 43]),
-        ({"take_ns": 25 * MS}, {}, 110, [25, 50, 75, 100]),  # too slow: no bursts to catch up
-        ({}, {"rate_hz": 50.0}, 65, [0, 20, 40, 60]),  # before the native rate
-        ({"live": True, "take_ns": 7 * MS, "delay_stamp_ns": 2 * MS}, {}, 22, [5, 12, 19]),
-        ({"rate_hz": 8.0}, {}, 10_000, [125 * number for number in range(81)]),
+        ({"take_ns": 3 * MS}, {}, 45, [3, 13, 23, 33, 43], 0),
+        # Too slow: no bursts to catch up. Of the 8 that were due from 25 ms on 4 came.
+        ({"take_ns": 25 * MS}, {}, 105, [25, 50, 75, 100], 4),
+        ({"take_ns": 25 * MS}, {}, 122, [25, 50, 75, 100], 5),  # and one is overdue
+        ({}, {"rate_hz": 50.0}, 65, [0, 20, 40, 60], 0),  # before the native rate
+        ({"live": True, "take_ns": 7 * MS, "delay_stamp_ns": 2 * MS}, {}, 22, [5, 12, 19], 0),
+        ({"live": True, "take_ns": 21 * MS}, {}, 70, [21, 42, 63], 2),
+        ({"live": True, "take_ns": 21 * MS, "rate_hz": 0.0}, {}, 70, [21, 42, 63], None),
+        # A device's own rate counts, not the one it was asked for.
+        ({"live": True, "take_ns": 10 * MS}, {"rate_hz": 200.0}, 35, [10, 20, 30], 0),
+        ({"rate_hz": 8.0}, {}, 10_000, [125 * number for number in range(81)], 0),
     ],
 )
-def test_when_frames_come(clock, start, source, options, until_ms, times_ms):
+def test_when_frames_come(clock, start, source, options, until_ms, times_ms, slipped):
     camera, record = start(Script(clock, **source), **options)
     clock.run_until(until_ms * MS)
     assert record.times_ns == [time * MS for time in times_ms]
     assert record.values == list(range(len(times_ms)))
     assert camera.rate_hz == options.get("rate_hz", source.get("rate_hz", 100.0))
+    assert camera.state.slipped == slipped
+    assert camera.state.expected == (None if slipped is None else len(times_ms) + slipped)
+
+
+def test_after_a_stop_no_frame_is_due(clock, start):
+    camera, _ = start(Script(clock))
+    clock.run_until(25 * MS)
+    camera.stop(timeout_s=0.0)
+    clock.run_until(125 * MS)
+    assert (camera.state.frames, camera.state.slipped) == (3, 0)
+    camera.start()
+    clock.run_until(225 * MS)
+    assert camera.state.frames > 10
+    assert camera.state.slipped == 0
 
 
 @pytest.mark.parametrize(
@@ -138,7 +158,7 @@ def test_the_end_of_a_stream_is_told_once(clock, start, source, options, values,
     camera, record = start(Script(clock, **source), **options)
     clock.run_until(1000 * MS)
     assert (record.values, record.ends) == (values, 1)
-    assert camera.state == CameraState(len(values), 0, error, True)
+    assert camera.state == CameraState(len(values), 0, error, True, slipped=0)
 
 
 def test_headers_are_written(clock, start):
@@ -183,6 +203,8 @@ def test_a_device_that_returns_is_reopened_with_growing_intervals(clock, start):
     clock.run_until(back_ns + 10 * MS)
     assert len(record.values) == 3
     assert (camera.state.error, camera.state.reopened) == ("", 1)
+    # Of those due every 10 ms from the first on, three came.
+    assert camera.state.expected == (back_ns + 10 * MS - 10 * MS) // (10 * MS) + 1
 
 
 def test_a_device_may_return_with_another_size(clock, start):

@@ -5,41 +5,30 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 from dataclasses import replace
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
+from ended_jobs import TASKS, make_record
 from small_disk import free_bytes, mount_small_disk
 
 from jetson_dnn_rt.cli import recorder as recorder_module
 from jetson_dnn_rt.cli.recorder import QUEUE_LIMIT, Recorder, format_result
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.nodes.process.graph import TaskInfo
 from jetson_dnn_rt.results import Classification, Detections, Segmentation
 from jetson_dnn_rt.safety.faults import FAULTS
-from jetson_dnn_rt.tasks import Admission, JobRecord, Outcome, StageRecord, Work
+from jetson_dnn_rt.tasks import Outcome, Work
 from jetson_dnn_rt.traces.reader import open_trace
-from jetson_dnn_rt.traces.schema import TracedTask
-
-TASKS = {
-    "detector": TaskInfo(TracedTask(), "detection", ("person", "bicycle", "car"), "full@null"),
-    "segmenter": TaskInfo(TracedTask(), "segmentation", ("road", "sky"), "full@null"),
-}
 
 
 def make_frame(sequence=0):
     image = np.zeros((4, 8, 3), np.uint8)
     return Frame(image, "bgr8", 1_000 + sequence, sequence, "camera")
-
-
-def make_record(task, sequence=0, outcome=Outcome.MET):
-    stages = (StageRecord("inference", "full@null", 10, 30),)
-    return JobRecord(
-        task, sequence, "full@null", outcome, "", 0, 5, 10, 35, 100, 0, 0, Admission.BUDGET, stages
-    )
 
 
 def make_boxes(count):
@@ -101,6 +90,17 @@ def test_line_of_several_masks_has_their_names():
         "da": {"background": 0.75, "da": 0.25},
         "ll": {"background": 1.0},
     }
+
+
+def test_line_of_a_photo_has_its_name_and_on_request_its_mask():
+    frame = replace(make_frame(7), file="a b.jpg")
+    work = Work(frame, make_mask())
+    record = make_record("segmenter", 7)
+    found = json.loads(format_result(record, work, TASKS["segmenter"], masks=True))
+    assert found["file"] == "a b.jpg"
+    data = np.frombuffer(base64.b64decode(found["mask_png"]), np.uint8)
+    np.testing.assert_array_equal(cv2.imdecode(data, cv2.IMREAD_UNCHANGED), make_mask().mask)
+    assert "mask_png" not in json.loads(format_result(record, work, TASKS["segmenter"]))
 
 
 WIDE = np.zeros((4, 16), np.uint8)

@@ -17,10 +17,12 @@ import time
 import cv2
 import numpy as np
 import pytest
+from constant_networks import make_columns, make_constant_onnx
 from photos import write_photos
 
 from jetson_dnn_rt.cameras.frame_sizes import NAMED
 from jetson_dnn_rt.cli.main import main
+from jetson_dnn_rt.models import output_check
 from jetson_dnn_rt.traces.reader import open_trace
 from jetson_dnn_rt.traces.writer import StreamPart
 
@@ -48,8 +50,11 @@ def test_frames_are_all_accounted_for(tmp_path, capfd):
     results = tmp_path / "r.jsonl"
     assert run("--frames", "10", *WIDE, "--results", str(results), "--json") == 0
     report = json.loads(capfd.readouterr().out.splitlines()[-1])
-    assert set(report) == {"frames", "seconds", "tasks"}
+    assert set(report) == {"frames", "seconds", "tasks", "cameras"}
     assert report["frames"] == 10
+    camera = report["cameras"]["camera"]
+    assert camera["frames"] == 10
+    assert camera["expected"] == 10 + camera["slipped"]
     assert set(report["tasks"]) == {"detector", "segmenter"}
     for task in report["tasks"].values():
         assert set(task) == {
@@ -60,6 +65,8 @@ def test_frames_are_all_accounted_for(tmp_path, capfd):
             "execution_ms",
             "overhead_ms",
             "variants",
+            "time_shares",
+            "switches",
         }
         assert set(task["outcomes"]) == OUTCOMES
         assert task["released"] == sum(task["outcomes"].values()) == 10
@@ -105,8 +112,13 @@ def test_table_and_output_folder(tmp_path, capfd):
     assert table[0].split()[:2] == ["task", "frames"]
     assert set(table[0].split()[2:8]) == OUTCOMES
     assert table[2].split()[:2] == ["detector", "8"]
+    (delivery,) = (line for line in table if line.startswith("camera: of "))
+    assert "frames due at 50 Hz" in delivery
+    (decisions,) = (line for line in table if line.startswith("coordinator: static decided "))
+    assert "detector: no switch; segmenter: no switch" in decisions
     assert {file.name for file in folder.iterdir()} == {
         "annotated.png",
+        "annotated.mp4",
         "latency.png",
         "trace",
         "summary.json",
@@ -133,8 +145,13 @@ def test_table_and_output_folder(tmp_path, capfd):
     assert all(job.stamp_ns is not None for job in trace.jobs())
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["frames"] == 8
+    (video,) = summary["videos"]
+    assert video["file"] == str(folder / "annotated.mp4")
+    assert video["frames"] + video["left_out"] == 8
     assert summary["cameras"]["camera"]["source"] == "synthetic:128x96"
     assert summary["schedulability"]["text"]
+    assert summary["coordinator"]["decisions"]["static"] > 0
+    assert summary["tasks"]["detector"]["time_shares"] == {"full@null": 1.0}
     assert summary["machine"]["versions"]["jetson_dnn_rt"]
 
 
@@ -157,6 +174,8 @@ def test_a_hundred_photos_of_different_sizes_are_all_answered(tmp_path, capfd, c
         assert sum(task["outcomes"].values()) == task["released"] == 102
         assert task["outcomes"]["met"] + task["outcomes"]["late"] > 0
     lines = [json.loads(line) for line in (tmp_path / "r.jsonl").read_text().splitlines()]
+    files = {file.name for file in folder.iterdir()} - {"050a.jpg", "000.a.png"}
+    assert {one["file"] for one in lines} == files
     for name in report["tasks"]:
         outcomes = {one["frame"]: one["outcome"] for one in lines if one["task"] == name}
         assert sorted(outcomes) == list(range(102))
@@ -169,6 +188,27 @@ def test_a_hundred_photos_of_different_sizes_are_all_answered(tmp_path, capfd, c
     assert (camera["width"], camera["height"]) == (1, 1)  # the first, before it was turned
     assert (camera["frames"], camera["size_changes"], camera["unreadable"]) == (102, 101, 2)
     assert (out / "annotated.png").is_file()
+    (video,) = json.loads((out / "summary.json").read_text())["videos"]
+    assert video["frames"] + video["left_out"] == 102
+
+
+def test_a_network_that_finds_nothing_is_said_once_and_in_the_summary(
+    tmp_path, capfd, monkeypatch
+):
+    monkeypatch.setattr(output_check, "FIRST_FRAMES", 5)
+    model = make_constant_onnx(tmp_path / "net.onnx", {"output0": make_columns((0,) * 7)})
+    given = ["--detector", model, "--set", "detector.head=yolov8", "--segmenter", "none"]
+    out = tmp_path / "out"
+    given += ["--deadline", "detector=500", "--frames", "30", "--rate", "50", *SETTINGS[:4]]
+    assert main(["run", *SOURCE, *given, "--output", str(out), "--video", "none"]) == 0
+    captured = capfd.readouterr()
+    text = "nothing above confidence_threshold (0.3) in the first 5 frames"
+    said = [line for line in captured.err.splitlines() if text in line]
+    assert len(said) == 1
+    assert "WARN" in said[0]
+    assert f"detector: {text}" in captured.out
+    assert not (out / "annotated.mp4").exists()
+    assert json.loads((out / "summary.json").read_text())["outputs"]["detector"]["nothing"]
 
 
 def test_segmenter_none(capfd):
@@ -198,6 +238,8 @@ def test_seconds_end_a_run(capfd):
         (["--detector", "null:1,segmentation"], "detect"),
         (["--source", "video:/no/such/video.mp4"], "/no/such/video.mp4"),
         (["--params", "/no/such/params.yaml"], "/no/such/params.yaml"),
+        (["--video", "video.gif"], "video.gif"),
+        (["--masks"], "--results"),
         (["--results", "/proc/no/such/file"], "/proc/no"),
     ],
 )

@@ -128,6 +128,8 @@ def test_frames_of_any_size_are_published_with_what_is_known_of_them(ros, tmp_pa
 
     values = inbox.wait(find, "files that are no pictures in the status")
     assert values["sizes"] == "64x64, 50x30, 1x1, 64x48"
+    frames, slipped = int(values["frames"]), int(values["frames_slipped"])
+    assert int(values["frames_expected"]) == frames + slipped
     assert int(values["size_changes"]) > 4
     assert not FAULTS.snapshot()
 

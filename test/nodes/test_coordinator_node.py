@@ -72,6 +72,14 @@ def test_a_policy_takes_effect_with_the_next_frame(ros, tmp_path, policy):
     assert [drive.send() for _ in range(3)] == [FAST] * 3
     assert drive.set("policy", "static").successful
     assert drive.send() == FULL
+    report = drive.coordinator.describe_run()
+    assert report.policy == "static"
+    assert set(report.decisions) == {"static", policy}
+    assert all(count >= 3 for count in report.decisions.values())
+    assert sum(report.decisions.values()) == drive.coordinator.coordinator.decisions
+    # What one that is stopped has decided is not forgotten.
+    drive.coordinator.trigger_deactivate()
+    assert drive.coordinator.describe_run() == report
 
 
 def test_a_policy_that_is_not_there_is_refused_with_those_that_are(ros, tmp_path):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.nodes.tasks import drawing
 from jetson_dnn_rt.nodes.tasks.drawing import (
     caption_objects,
     class_color,
@@ -56,9 +57,9 @@ TURNED = np.array([[35, 55, 30, 30, np.pi / 4], [80, 50, 20, 20, 0]], np.float32
         (beside(rotated=TURNED), [(55, 14), (55, 56), (76, 35)], [(75, 15), (40, 15), (55, 35)]),
         # Of two classes the first is not painted.
         (Segmentation(MASK), [(10, 100)], [(10, 10), (90, 60)]),
-        (Classification(np.array([1, 0]), SCORES), [(20, 12)], [(90, 120)]),
+        (Classification(np.array([1, 0]), SCORES), [(8, 12)], [(90, 120)]),
         # More classes than labels.
-        (Classification(np.array([7, 0]), SCORES), [(20, 12)], [(90, 120)]),
+        (Classification(np.array([7, 0]), SCORES), [(8, 12)], [(90, 120)]),
         (Detections.empty(), [], [(50, 10), (50, 35)]),
     ],
 )
@@ -109,6 +110,58 @@ def test_captions_and_colours_follow_tracks():
     assert color_objects(tracked) == [class_color(1), class_color(7)]
     masked = beside(track_ids=np.array([12, -1]), instance_mask=INSTANCES)
     assert color_objects(masked) == [class_color(12), class_color(1)]
+
+
+def texts_of(result, labels, status="", size=(240, 320)):
+    """The texts that were drawn, and their rectangles: left, top, right, bottom."""
+    drawn = []
+    picture = np.full((*size, 3), 90, np.uint8)
+    with pytest.MonkeyPatch.context() as patch:
+        rectangles = []
+
+        def note(image, low, high, *style):
+            rectangles.append((*low, *high))
+
+        patch.setattr(drawing.cv2, "rectangle", note)
+        patch.setattr(drawing.cv2, "putText", lambda image, text, *style: drawn.append(text))
+        draw_results(Frame(picture, "bgr8", 0, 0), [(result, labels)], None, status)
+    return dict(zip(drawn, rectangles, strict=True))
+
+
+def test_no_text_covers_another():
+    """Of two boxes that are nearly the same, one at the top, and a line of status."""
+    places = [[10, 30, 60, 80], [12, 31, 62, 82], [14, 33, 60, 84], [5, 0, 90, 40]]
+    scores = np.array([0.9, 0.8, 0.7, 0.6], np.float32)
+    found = Detections(np.array(places, np.float32), scores, np.arange(4))
+    texts = texts_of(found, ("a", "b", "c", "d"), "detector 3 ms met")
+    assert list(texts) == ["detector 3 ms met", "a 0.90", "b 0.80", "c 0.70", "d 0.60"]
+    taken = np.zeros((240, 320), int)
+    for left, top, right, bottom in texts.values():
+        assert 0 <= left < right < 320
+        assert 0 <= top < bottom < 240
+        taken[top : bottom + 1, left : right + 1] += 1
+    assert taken.max() == 1
+    assert texts["a 0.90"][3] < 30  # the best one has its place above its box
+
+
+def test_captions_without_a_place_are_left_out_and_boxes_are_not():
+    count = 50
+    found = Detections(
+        np.tile(np.float32([[10, 30, 60, 80]]), (count, 1)),
+        np.linspace(1, 0.51, count, dtype=np.float32),
+        np.zeros(count, np.int64),
+    )
+    texts = texts_of(found, ("car",))
+    assert 5 < len(texts) < 15
+    assert next(iter(texts)) == "car 1.00"
+
+
+def test_lines_and_texts_grow_with_the_picture():
+    def height(size):
+        _, top, _, bottom = texts_of(BOXES, LABELS, "status", size)["status"]
+        return bottom - top
+
+    assert 8 < height((240, 320)) < height((720, 1280)) < height((2160, 3840)) / 2
 
 
 def test_outlines_of_turned_boxes_turn_from_x_to_y():

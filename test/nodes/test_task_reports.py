@@ -91,6 +91,16 @@ def test_figures_are_published_by_task_and_by_variant(ros):
     assert whole.best_ms <= whole.p50_ms <= whole.p99_ms <= whole.hwm_ms
 
 
+def test_outputs_that_cannot_be_right_are_a_warning(ros):
+    bench = Bench(ros, deadline_ms=500.0)
+    inbox = ros.listen(DiagnosticArray, "/diagnostics")
+    bench.start()
+    bench.node.loaded.output_check.note_nan()
+    found = diagnostics_of(inbox, "/detector: task_status", b"\x01")
+    assert found[""] == found["outputs.nan"]
+    assert "the outputs hold NaN" in found[""]
+
+
 def test_drift_is_published_and_diagnosed(ros, tmp_path):
     stages = ("preprocess", "inference", "decode")
     # Profiled at 3 us: a model that takes 1 ms is far from it.

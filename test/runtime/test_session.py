@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from dataclasses import replace
 
 import pytest
 from executor_bench import MS, frame
+from traced_jobs import make_record
 
 from jetson_dnn_rt.clock import VirtualClock
 from jetson_dnn_rt.config.nodes import CameraConfig
@@ -21,7 +23,7 @@ from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.errors import ConfigurationError, UnschedulableError
 from jetson_dnn_rt.results import Result
 from jetson_dnn_rt.runtime.session import Session
-from jetson_dnn_rt.tasks import JobRecord, Outcome
+from jetson_dnn_rt.tasks import JobRecord, Outcome, Work
 
 PROCESS = ProcessConfig(gc_freeze=False, mallopt=False, switch_interval_us=0)
 
@@ -104,6 +106,19 @@ def test_tasks_come_and_go_while_others_run():
         assert bench.outcomes == [(name, Outcome.MET, True) for name in "aabb"]
         assert list(session.tasks) == ["b"]
         assert not session.is_active("a")
+
+
+def test_each_kind_of_switch_is_logged_once(caplog):
+    caplog.set_level(logging.INFO)
+    with open_bench(task("a")) as bench:
+        for sequence, variant in enumerate(["x", "y", "y", "x", "y", "x"]):
+            record = make_record(sequence, task="a", variant=variant)
+            bench.session._tell_task(None, record, Work(frame(sequence)))
+    said = [line for line in caplog.messages if line.startswith("task a: ")]
+    assert [line.partition(";")[0] for line in said] == [
+        "task a: x -> y in frame 1",
+        "task a: y -> x in frame 3",
+    ]
 
 
 def test_dynamic_values_take_effect_with_the_next_frame():

@@ -12,6 +12,7 @@ from traced_jobs import make_record
 
 from jetson_dnn_rt.tasks import Outcome
 from jetson_dnn_rt.traces.summary import RunSummary, order_statistic, summarize_ms
+from jetson_dnn_rt.traces.variant_use import VariantUse
 
 MS = 1_000_000
 
@@ -62,9 +63,29 @@ def test_task_of_four_jobs_by_hand():
         "execution_ms": {"p50": 5.0, "p99": 24.0, "max": 24.0},
         "overhead_ms": {"p50": 1.0, "p99": 2.0, "max": 2.0},
         "variants": {"full@null": 2 / 3, "b@null": 1 / 3},
+        "time_shares": {"b@null": 24 / 34, "full@null": 10 / 34},
+        "switches": {"full@null -> b@null": 1, "b@null -> full@null": 1},
     }
     assert summary.tasks["detector"].met_ratio == 0.25
     assert summary.tasks["detector"].reasons == {"skipped: why": 1, "aborted: why": 1}
+
+
+def test_switches_inside_and_between_frames_are_those_of_the_network():
+    use = VariantUse()
+
+    def add(*variants):
+        return use.add(make_record(0, variants=variants, stages_ns=(MS,) * len(variants)))
+
+    assert add("x", "x", "y") == [("x", "y")]
+    assert add("x", "y") == [("y", "x")]  # the second is the first to go back
+    assert add("y") == []
+    assert use.switches == {("x", "y"): 2, ("y", "x"): 1}
+    assert use.time_shares == {"x": 3 / 6, "y": 3 / 6}
+    # Preprocessing under another name is no switch, and takes no time of a variant.
+    record = make_record(0, variants=("z", "y"), stages_ns=(MS, MS))
+    first, second = record.stages
+    assert use.add(replace(record, stages=(replace(first, name="preprocess"), second))) == []
+    assert "z" not in use.time_shares
 
 
 def test_a_task_without_frames_is_shown_with_zeros():

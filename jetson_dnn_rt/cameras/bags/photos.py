@@ -53,7 +53,8 @@ class PhotoFolder(BagFile):
 
 def decode_photo(path: Path, sequence: int) -> Frame:
     """Decode a file as the camera ``images:DIR`` does; SourceError when it is no image."""
-    return Frame(read_image(path), ENCODING, sequence * PERIOD_NS, sequence)
+    stamp_ns = sequence * PERIOD_NS
+    return Frame(read_image(path), ENCODING, stamp_ns, sequence, file=path.name)
 
 
 def holds_photos(path: Path) -> bool:

@@ -34,7 +34,7 @@ from jetson_dnn_rt.config.process import RealtimeConfig
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.lab.evaluate.plan import OpenTask, TaskSpec
 from jetson_dnn_rt.lab.evaluate.streams import name_stream
-from jetson_dnn_rt.models.heads.result_lines import describe_result
+from jetson_dnn_rt.models.heads.result_lines import describe_frame, describe_result
 from jetson_dnn_rt.platforms.detect import detect
 from jetson_dnn_rt.platforms.machine import describe_machine
 from jetson_dnn_rt.results import Result
@@ -320,7 +320,7 @@ class _Chunk:
             line: dict[str, object] = {
                 "stream": self._camera,
                 "frame": image.index,
-                "stamp_ns": image.frame.stamp_ns,
+                **describe_frame(image.frame),
                 "log_time_ns": image.log_time_ns,
                 "task": task.spec.name,
                 "variant": variant,

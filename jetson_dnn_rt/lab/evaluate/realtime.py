@@ -49,7 +49,7 @@ from jetson_dnn_rt.lab.evaluate.streams import (
     inspect_bags,
     plan_arrivals,
 )
-from jetson_dnn_rt.models.heads.result_lines import describe_result
+from jetson_dnn_rt.models.heads.result_lines import describe_frame, describe_result
 from jetson_dnn_rt.platforms.detect import detect
 from jetson_dnn_rt.results import Result
 from jetson_dnn_rt.runtime.session import Session
@@ -366,7 +366,7 @@ def _recording(
         line = {
             "stream": stream.name,
             "frame": job.sequence - first,
-            "stamp_ns": work.frame.stamp_ns,
+            **describe_frame(work.frame),
             "task": job.task,
             "variant": job.variant,
             "outcome": job.outcome.value,

@@ -157,7 +157,7 @@ def select(
     Without `suppress` overlaps stay: of networks that give each object once. Boxes that enclose
     `rotated` ones, [N, 5], are suppressed by the overlap of those.
     """
-    kept = _choose(boxes, scores, class_ids, settings)
+    kept, rejected = _choose(boxes, scores, class_ids, settings)
     boxes, scores, class_ids = boxes[kept], scores[kept].astype(np.float32), class_ids[kept]
     ids = class_ids.astype(np.int64)
     limits = settings.nms_iou, settings.max_detections
@@ -170,16 +170,21 @@ def select(
     boxes = geometry.to_source(boxes[best])
     # A box in the padding has no area once clipped: it shows nothing of the image.
     inside = (boxes[:, 2] > boxes[:, 0]) & (boxes[:, 3] > boxes[:, 1])
+    rejected += len(best) - int(np.count_nonzero(inside))
     best = best[inside]
-    return Detections(boxes[inside], scores[best], ids[best]), kept[best]
+    return Detections(boxes[inside], scores[best], ids[best], rejected=rejected), kept[best]
 
 
 def _choose(
     boxes: Floats, scores: npt.NDArray[np.floating], class_ids: Integers, settings: DecoderSettings
-) -> npt.NDArray[np.intp]:
-    """Rows that are finite and wanted, the best of them where they are very many."""
+) -> tuple[npt.NDArray[np.intp], int]:
+    """Rows that are finite and wanted, the best of them where they are very many.
+
+    Returns also how many are not finite.
+    """
     # Classes that were not finite before they were whole are negative.
     wanted = np.isfinite(boxes).all(axis=1) & (class_ids >= 0)
+    broken = len(wanted) - int(np.count_nonzero(wanted))
     if settings.thresholds is not None:
         # A model may have more classes than names.
         known = wanted & (class_ids < len(settings.thresholds))
@@ -188,4 +193,4 @@ def _choose(
     kept = np.flatnonzero(wanted)
     if len(kept) > _MAX_CANDIDATES:
         kept = kept[np.argpartition(-scores[kept], _MAX_CANDIDATES)[:_MAX_CANDIDATES]]
-    return kept
+    return kept, broken

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,21 +13,35 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
+from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.heads.base import Kind
 from jetson_dnn_rt.models.heads.labels import name_class, name_mask_classes
 from jetson_dnn_rt.results import Classification, Detections, Result, Segmentation
 
 
-def describe_result(result: Result | None, kind: Kind, labels: Sequence[str]) -> dict[str, object]:
+def describe_frame(frame: Frame) -> dict[str, object]:
+    """The time of a frame and, of a photo, its file."""
+    described: dict[str, object] = {"stamp_ns": frame.stamp_ns}
+    return described | {"file": frame.file} if frame.file else described
+
+
+def describe_result(
+    result: Result | None, kind: Kind, labels: Sequence[str], *, masks: bool = False
+) -> dict[str, object]:
     """The result of a frame: ``boxes``, ``class_shares`` or ``classes``.
 
     Of several masks ``class_shares`` holds those of each, by its name. Without a result, the key
-    of `kind` with an empty value.
+    of `kind` with an empty value. With `masks` also ``mask_png``: the class of each pixel as an
+    8-bit PNG in base64; of several masks by their names.
     """
     if isinstance(result, Segmentation):
-        if not result.others:
-            return {"class_shares": _share_classes(result, labels)}
-        return {"class_shares": {mask.name: _share_classes(mask, labels) for mask in result.masks}}
+        several = bool(result.others)
+        shares = {mask.name: _share_classes(mask, labels) for mask in result.masks}
+        line: dict[str, object] = {"class_shares": shares if several else shares[result.name]}
+        if masks:
+            pictures = {mask.name: _encode_mask(mask) for mask in result.masks}
+            line["mask_png"] = pictures if several else pictures[result.name]
+        return line
     if result is not None:
         found: list[dict[str, object]] = [
             {
@@ -66,6 +81,11 @@ def _describe_objects(entries: list[dict[str, object]], found: Detections) -> No
     for key, values in columns.items():
         for entry, value in zip(entries, values, strict=True):
             entry[key] = value
+
+
+def _encode_mask(result: Segmentation) -> str:
+    _, data = cv2.imencode(".png", result.mask, (cv2.IMWRITE_PNG_COMPRESSION, 1))
+    return base64.b64encode(data.tobytes()).decode()
 
 
 def _round(values: npt.NDArray[np.float32], digits: int) -> list[Any]:

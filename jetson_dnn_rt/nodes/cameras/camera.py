@@ -238,7 +238,14 @@ class CameraNode(ManagedNode):
     def _make_status(self) -> Any:
         extra: dict[str, object] = {"source": self.parameters.source, "frames": self.frames}
         if (camera := self.camera) is not None:
-            extra |= {"reopened": camera.state.reopened, "unreadable": camera.state.unreadable}
+            state = camera.state
+            extra |= {
+                "frames": state.frames,
+                "frames_expected": "unknown" if state.expected is None else state.expected,
+                "frames_slipped": "unknown" if state.slipped is None else state.slipped,
+                "reopened": state.reopened,
+                "unreadable": state.unreadable,
+            }
             extra |= camera.sizes.describe()
         return self._describe_stream(extra=extra)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -89,6 +90,16 @@ class Rates:
         self._begin_ns = now_ns
 
 
+@dataclass(frozen=True)
+class CoordinatorReport:
+    """What a coordinator has decided."""
+
+    policy: str  # that decides, or decided last
+    decisions: dict[str, int]  # by policy: times that it was asked
+    not_coordinated: dict[str, str]  # by task, why it has no table
+    failure: str  # why no policy decides any more; empty = one does
+
+
 class CoordinatorNode(ManagedNode):
     """A lifecycle node that decides on variants and clocks for all tasks together.
 
@@ -122,6 +133,9 @@ class CoordinatorNode(ManagedNode):
         self._uncoordinated: dict[str, str] = {}
         self.policy_fault = ""
         self._rates = Rates()
+        self._policy = ""  # that decides, or decided last
+        self._decided: Counter[str] = Counter()
+        self._counted = 0  # decisions of `coordinator` that are in `_decided`
         self._diagnostics = DiagnosticsPublisher(
             self, {"policy_status": self._make_status}, process=bridge is None
         )
@@ -130,6 +144,23 @@ class CoordinatorNode(ManagedNode):
     def parameters(self) -> CoordinatorConfig:
         """The current values."""
         return self._declared.value
+
+    def describe_run(self) -> CoordinatorReport:
+        """What it has decided so far."""
+        self._count_decisions()
+        return CoordinatorReport(
+            self._policy or self.parameters.policy,
+            dict(self._decided),
+            dict(self._uncoordinated),
+            self.policy_fault,
+        )
+
+    def _count_decisions(self) -> None:
+        """Add the decisions since the last call to those of the present policy."""
+        if (coordinator := self.coordinator) is not None:
+            made = coordinator.decisions
+            self._decided[self._policy] += made - self._counted
+            self._counted = made
 
     # -- lifecycle -----------------------------------------------------------------------------
 
@@ -201,6 +232,8 @@ class CoordinatorNode(ManagedNode):
         elif values != before:
             policy = self._create_policy(values, [m.table for m in coordinator.cohort.members])
             with self._cohort.exclusively():
+                self._count_decisions()
+                self._policy = values.policy
                 coordinator.set_policy(policy)
             self.policy_fault = ""
             self._cohort.reconsider()
@@ -229,6 +262,7 @@ class CoordinatorNode(ManagedNode):
             clocks=clocks.position,
             request_clocks=clocks.request if basis.platform.writable else None,
         )
+        self._policy, self._counted = values.policy, 0
         self.coordinator, self._rates = coordinator, Rates()
         try:
             self._cohort.start(coordinator)
@@ -237,6 +271,7 @@ class CoordinatorNode(ManagedNode):
             raise
 
     def _stop(self) -> None:
+        self._count_decisions()
         coordinator, self.coordinator = self.coordinator, None
         if coordinator is not None:
             self._cohort.stop(coordinator)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jetson_dnn_rt.cameras.camera import CameraState
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.models.heads.base import Kind
 from jetson_dnn_rt.nodes.process.running import Spinner
@@ -23,6 +24,7 @@ from jetson_dnn_rt.tasks import JobRecord, Work
 from jetson_dnn_rt.traces.schema import TracedTask
 
 if TYPE_CHECKING:
+    from jetson_dnn_rt.nodes.coordinator.coordinator_node import CoordinatorReport
     from jetson_dnn_rt.nodes.perception import PerceptionNode
 
 Overrides = Mapping[str, Mapping[str, object]]
@@ -38,6 +40,7 @@ class TaskInfo:
     kind: Kind
     labels: tuple[str, ...]
     variant: str  # the one that runs first
+    stream: str = ""  # the camera of this process, or the topic, that its frames come from
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,9 @@ class CameraReport:
     width: int
     height: int
     rate_hz: float
-    frames: int
+    frames: int  # that were delivered
+    expected: int | None  # frames that were due by then; None where the rate is not known
+    slipped: int | None  # of these, which did not come
     error: str
     size_changes: int  # frames of another size than the one before
     unreadable: int  # pictures that could not be decoded, which are not among the frames
@@ -74,6 +79,11 @@ class GraphReport:
     info: GraphInfo
     cameras: dict[str, CameraReport]
     counts: dict[str, TaskSnapshot]
+    coordinator: CoordinatorReport | None  # None: there is none
+    left_out: dict[str, dict[str, str]]
+    """By task, variants that were asked for and are not there, with the reason."""
+    findings: dict[str, dict[str, str]]
+    """By task, what is wrong with its outputs, by cause; see `models.output_check`."""
     seconds: float  # from the first frame's release to the last job's end
 
 
@@ -147,10 +157,14 @@ def run_graph(
             node.bridge.disconnect(task)
         executor = node.bridge.session.executor
         executor.wait_idle(DRAIN_TIMEOUT_S)
+        tasks = node.bridge.session.tasks
         return GraphReport(
             info=info[0],
             cameras={name: _describe_camera(name, one) for name, one in node.cameras.items()},
             counts={task: executor.snapshot(task) for task in node.tasks},
+            coordinator=node.coordinator and node.coordinator.describe_run(),
+            left_out={name: dict(task.left_out) for name, task in tasks.items()},
+            findings={name: task.output_check.findings for name, task in tasks.items()},
             seconds=(time.monotonic_ns() - begin_ns) / 1e9,
         )
 
@@ -196,7 +210,13 @@ def _describe(node: PerceptionNode) -> GraphInfo:
     session = node.bridge.session
     assert session.verdict is not None
     tasks = {
-        name: TaskInfo(traced, task.model.kind, task.model.labels, task.default)
+        name: TaskInfo(
+            traced,
+            task.model.kind,
+            task.model.labels,
+            task.default,
+            traced.camera or node.tasks[name].input_key.topic,
+        )
         for name, traced in session.describe_tasks().items()
         for task in [session.tasks[name]]
     }
@@ -218,14 +238,17 @@ def _describe(node: PerceptionNode) -> GraphInfo:
 def _describe_camera(name: str, node: Any) -> CameraReport:
     height, width = node.size or (0, 0)
     camera = node.camera
+    state = CameraState(0, 0, "", False) if camera is None else camera.state
     return CameraReport(
         name,
         node.parameters.source,
         width,
         height,
         node.rate_hz,
-        node.frames,
-        "" if camera is None else camera.state.error,
+        state.frames,
+        state.expected,
+        state.slipped,
+        state.error,
         0 if camera is None else camera.sizes.changes,
-        0 if camera is None else camera.state.unreadable,
+        state.unreadable,
     )

@@ -14,7 +14,7 @@ from sensor_msgs.msg import Image as ImageMessage
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.nodes.process.qos import OVERRIDABLE
 from jetson_dnn_rt.nodes.tasks.conversion import ImageWriter, compress_image
-from jetson_dnn_rt.nodes.tasks.drawing import draw_label, draw_results
+from jetson_dnn_rt.nodes.tasks.drawing import draw_results
 from jetson_dnn_rt.nodes.tasks.mailbox import Mailbox
 from jetson_dnn_rt.results import Result
 
@@ -74,8 +74,7 @@ class DebugImage:
     def _draw(self, item: tuple[Frame, Result, str]) -> None:
         frame, result, caption = item
         picture = self._writer.prepare(frame.height, frame.width, frame)
-        draw_results(frame, [(result, self._labels)], picture)
-        draw_label(picture, caption, (2, 14), (255, 255, 255))
+        draw_results(frame, [(result, self._labels)], picture, caption)
         for publisher in self._publishers:
             if publisher.get_subscription_count():
                 publisher.publish(self._writer.message)

@@ -26,6 +26,9 @@ Color = tuple[int, int, int]
 KEYPOINT_SCORE = 0.5
 """Keypoints below it are not drawn: most of them are hidden or outside the picture."""
 
+SMALLEST_TEXT = 0.35
+"""Of OpenCV's font, about 11 pixels high."""
+
 _GOLDEN_RATIO = 0.618033988749895
 _MASK_WEIGHT = 0.35
 _FONT = cv2.FONT_HERSHEY_SIMPLEX
@@ -38,10 +41,20 @@ def class_color(class_id: int, value: float = 1.0) -> Color:
 
 
 def draw_results(
-    frame: Frame, results: Sequence[tuple[Result, Sequence[str]]], picture: Image | None = None
+    frame: Frame,
+    results: Sequence[tuple[Result, Sequence[str]]],
+    picture: Image | None = None,
+    status: str = "",
 ) -> Image:
-    """Draw results, each with its labels, into a BGR copy of a frame: `picture`, if given."""
+    """Draw results, each with its labels, into a BGR copy of a frame: `picture`, if given.
+
+    Lines and text grow with the picture. `status` is a line at the top. No text covers another: a
+    caption that has no place beside, in, above or below its object is left out.
+    """
     picture = copy_as_bgr(frame, picture)
+    texts = _Texts(picture)
+    if status:
+        texts.place(status, (255, 255, 255), [(0, 0)])
     legend: list[tuple[str, Color]] = []
     for result, labels in results:
         if isinstance(result, Segmentation):
@@ -50,15 +63,26 @@ def draw_results(
                 names = name_mask_classes(labels, mask.name, mask.classes)
                 legend += _paint_mask(picture, mask, names, first, several=bool(result.others))
                 first += len(names)
-    for result, labels in results:
-        if isinstance(result, Detections):
-            _draw_objects(picture, result, labels)
         elif isinstance(result, Classification) and len(result.class_ids):
             best = int(result.class_ids[0])
             text = f"{name_class(labels, best)} {result.scores[0]:.2f}"
-            draw_label(picture, text, (8, 24), class_color(best))
-    for place, (text, color) in enumerate(legend):  # from the bottom up
-        draw_label(picture, text, (6, picture.shape[0] - 10 - 20 * place), color)
+            texts.place(text, class_color(best), texts.rows())
+    for text, color in legend:
+        texts.place(text, color, texts.rows(from_below=True))
+    for result, labels in results:
+        if isinstance(result, Detections):
+            _draw_objects(picture, result, labels, texts)
+    texts.draw()
+    return picture
+
+
+def draw_lines(lines: Sequence[tuple[str, Color]], width: int) -> Image:
+    """Draw lines of text, each on a background of its colour: uint8 [H, width, 3], H even."""
+    picture = np.zeros((20 * len(lines), width, 3), np.uint8)
+    texts = _Texts(picture)
+    for place, (text, color) in enumerate(lines):
+        texts.place(text, color, [(0, 20 * place + 2)])
+    texts.draw()
     return picture
 
 
@@ -118,21 +142,23 @@ def _blend(
     np.copyto(picture, mixed, where=painted.take(mask, mode="clip")[..., None])
 
 
-def _draw_objects(picture: Image, found: Detections, labels: Sequence[str]) -> None:
-    thickness = max(2, round(picture.shape[1] / 480))
+def _draw_objects(picture: Image, found: Detections, labels: Sequence[str], texts: _Texts) -> None:
+    """Draw the objects, and find places for their captions, those of the best first."""
+    thickness = max(1, round(min(picture.shape[:2]) / 360))
     colors = color_objects(found)
     if found.instance_mask is not None:
         painted = np.arange(len(found) + 1) > 0
         _blend(picture, found.instance_mask, [(0, 0, 0), *colors], painted)
-    outlines, captions = found.outlines, caption_objects(found, labels)
+    corners = np.rint(np.nan_to_num(found.outlines).clip(-(2**14), 2**14)).astype(np.int32)
     # Worst first, so that the best are on top.
     for i in reversed(range(len(found))):
-        corners = np.rint(np.nan_to_num(outlines[i]).clip(-(2**14), 2**14)).astype(np.int32)
-        cv2.polylines(picture, [corners], True, colors[i], thickness, cv2.LINE_AA)
+        cv2.polylines(picture, [corners[i]], True, colors[i], thickness, cv2.LINE_AA)
         if found.keypoints is not None:
             _draw_keypoints(picture, found.keypoints[i], colors[i], thickness + 1)
-        x, y = corners[:, 0].min(), corners[:, 1].min()
-        draw_label(picture, captions[i], (max(0, int(x)), max(16, int(y) - 4)), colors[i])
+    captions = caption_objects(found, labels)
+    for caption, color, outline in zip(captions, colors, corners, strict=True):
+        low, high = outline.min(axis=0).tolist(), outline.max(axis=0).tolist()
+        texts.place_at(caption, color, (*low, *high))
 
 
 def _draw_keypoints(
@@ -146,12 +172,59 @@ def _draw_keypoints(
             cv2.circle(picture, place, radius, (255, 255, 255), 1, cv2.LINE_AA)
 
 
-def draw_label(picture: Image, text: str, origin: tuple[int, int], color: Color) -> None:
-    """Draw text, black or white, whichever is readable, on a filled background."""
-    (width, height), baseline = cv2.getTextSize(text, _FONT, 0.45, 1)
-    x, y = min(origin[0], max(0, picture.shape[1] - width - 4)), origin[1]
-    top, bottom = (x, y - height - 3), (x + width + 4, y + baseline)
-    cv2.rectangle(picture, top, bottom, color, cv2.FILLED)
-    luminance = 0.114 * color[0] + 0.587 * color[1] + 0.299 * color[2]
-    ink = (0, 0, 0) if luminance > 110 else (255, 255, 255)
-    cv2.putText(picture, text, (x + 2, y), _FONT, 0.45, ink, 1, cv2.LINE_AA)
+class _Texts:
+    """Texts on filled backgrounds, none of which covers another; drawn when all have a place."""
+
+    def __init__(self, picture: Image) -> None:
+        self._picture = picture
+        self._scale = max(SMALLEST_TEXT, min(picture.shape[:2]) / 1440)
+        self._thickness = max(1, round(1.6 * self._scale))
+        style = (_FONT, self._scale, self._thickness)
+        (_, ascent), descent = cv2.getTextSize("Ag", *style)
+        self._base = ascent + 2
+        self._height = self._base + descent + 1
+        self._taken = np.empty((0, 4), np.int64)  # left, top, right, bottom
+        self._placed: list[tuple[str, Color]] = []
+
+    def rows(self, from_below: bool = False) -> list[tuple[int, int]]:
+        """Places along the left edge, one below the other."""
+        tops = range(0, self._picture.shape[0] - self._height + 1, self._height + 1)
+        return [(0, self._picture.shape[0] - self._height - y if from_below else y) for y in tops]
+
+    def place_at(self, text: str, color: Color, box: tuple[int, int, int, int]) -> None:
+        """Place a text above a box, else in it, below it or beside it."""
+        left, top, right, bottom = box
+        width, height = self._measure(text), self._height
+        above, below = top - height, bottom + 1
+        lefts = [(left, y) for y in (above, top, below, bottom - height)]
+        rights = [(right - width, y) for y in (above, top, below, bottom - height)]
+        sides = [(right + 1, top), (left - width - 1, top)]
+        further = [(left, above - height), (left, below + height)]
+        self.place(text, color, [*lefts, *rights, *sides, *further])
+
+    def place(self, text: str, color: Color, corners: Sequence[tuple[int, int]]) -> None:
+        """Take the first of some places, by their upper left corners, that is free."""
+        size = np.array((self._measure(text), self._height))
+        room = np.maximum(0, np.array(self._picture.shape[1::-1]) - size)
+        first = np.clip(np.array(corners, np.int64).reshape(-1, 2), 0, room)
+        places = np.concatenate([first, first + size], axis=1)
+        begins, ends = places[:, None, :2], places[:, None, 2:]
+        meets = (begins < self._taken[:, 2:]) & (self._taken[:, :2] < ends)
+        covers = np.any(np.all(meets, axis=2), axis=1)
+        free = np.flatnonzero(np.logical_not(covers))
+        if len(free):
+            self._taken = np.concatenate([self._taken, places[free[:1]]])
+            self._placed.append((text, color))
+
+    def draw(self) -> None:
+        """Draw them, each black or white, whichever is readable."""
+        for (text, color), place in zip(self._placed, self._taken.tolist(), strict=True):
+            left, top, right, bottom = place
+            cv2.rectangle(self._picture, (left, top), (right - 1, bottom - 1), color, cv2.FILLED)
+            luminance = 0.114 * color[0] + 0.587 * color[1] + 0.299 * color[2]
+            ink = (0, 0, 0) if luminance > 110 else (255, 255, 255)
+            style = (_FONT, self._scale, ink, self._thickness, cv2.LINE_AA)
+            cv2.putText(self._picture, text, (left + 2, top + self._base), *style)
+
+    def _measure(self, text: str) -> int:
+        return int(cv2.getTextSize(text, _FONT, self._scale, self._thickness)[0][0]) + 4

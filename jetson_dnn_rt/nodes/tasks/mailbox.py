@@ -41,11 +41,12 @@ class Mailbox(Generic[Item]):
             self._items.append(item)
             self._condition.notify()
 
-    def close(self, timeout_s: float = 1.0) -> None:
-        """Drop the waiting items and stop the thread."""
+    def close(self, timeout_s: float = 1.0, *, finish: bool = False) -> None:
+        """Drop the waiting items, or with `finish` handle them first, and stop the thread."""
         with self._condition:
             self._stopping = True
-            self._items.clear()
+            if not finish:
+                self._items.clear()
             self._condition.notify()
         self._thread.join(timeout_s)
 
@@ -59,7 +60,7 @@ class Mailbox(Generic[Item]):
             with self._condition:
                 while not self._items and not self._stopping:
                     self._condition.wait()
-                if self._stopping:
+                if not self._items:
                     return
                 item = self._items.popleft()
             try:

@@ -360,6 +360,10 @@ class TaskNode(ManagedNode):
             lost = set(loaded.left_out) - set(loaded.missing)
             if level == OK and lost:
                 level, message = WARN, "left out: " + ", ".join(sorted(lost))
+            findings = loaded.output_check.findings
+            values |= {f"outputs.{cause}": text for cause, text in findings.items()}
+            if level == OK and findings:
+                level, message = WARN, "; ".join(findings.values())
         timing = self.timing.snapshot()
         for variant, figures in timing.variants.items():
             values |= {f"{variant}.{key}": value for key, value in asdict(figures).items()}

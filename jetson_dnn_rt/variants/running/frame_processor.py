@@ -26,6 +26,7 @@ from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.input.input_pass import Preprocessor
 from jetson_dnn_rt.models.input.preprocessing import Geometry, Preprocessing
 from jetson_dnn_rt.models.model import Model
+from jetson_dnn_rt.models.output_check import OutputCheck
 from jetson_dnn_rt.models.tracking import Tracker
 from jetson_dnn_rt.results import Detections
 from jetson_dnn_rt.tasks import Work
@@ -59,7 +60,8 @@ class FrameProcessor:
     """The first and the last stage of a task: a frame into the input buffer, outputs to a result.
 
     One frame at a time: the input buffer `image`, float32 [1, 3, H, W], is written over by the
-    next one. A frame is decoded with the settings and the tracker that `decode_with` gave last.
+    next one. A frame is decoded with the settings, the tracker and the check that `decode_with`
+    gave last.
 
     Attributes
     ----------
@@ -80,7 +82,8 @@ class FrameProcessor:
         self.suspicious = False
         self.device_fault = ""
         self._slot = 0
-        self._decoding: tuple[DecoderSettings, Tracker | None] = settings, None
+        self._decoding: tuple[DecoderSettings, Tracker | None, OutputCheck | None]
+        self._decoding = settings, None, None
         self._preprocessing = model.preprocessing
         self._make_preprocessor()
         self._find_on_device: Callable[[npt.NDArray[np.float32]], Array] | None = None
@@ -162,19 +165,25 @@ class FrameProcessor:
         self._padded_by_device = True
         return self.image
 
-    def decode_with(self, settings: DecoderSettings, tracker: Tracker | None) -> None:
+    def decode_with(
+        self, settings: DecoderSettings, tracker: Tracker | None, check: OutputCheck | None
+    ) -> None:
         """Decode frames with these from the next one on; any thread may ask for it."""
-        self._decoding = settings, tracker  # at once: no frame sees half of a change
+        self._decoding = settings, tracker, check  # at once: no frame sees half of a change
 
     def decode(self, work: Work) -> None:
         """Decode the network's outputs; raises `NotANumberError` when one holds NaN."""
         outputs = cast(HostArrays, work.scratch[OUTPUTS])
+        settings, tracker, check = self._decoding
         if holds_nan(outputs):
             self.suspicious = True
+            if check is not None:
+                check.note_nan()
             raise NotANumberError("the network's outputs hold NaN")
         geometry = cast(Geometry, work.scratch[_GEOMETRY])
-        settings, tracker = self._decoding
         result = self._decode(outputs, geometry, settings)
+        if check is not None:
+            check.observe(outputs, result, settings, work.frame)
         if tracker is not None and isinstance(result, Detections):
             result = tracker.update(result, work.frame)
         work.result = result

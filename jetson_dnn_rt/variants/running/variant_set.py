@@ -27,6 +27,7 @@ from jetson_dnn_rt.frames import Allocate
 from jetson_dnn_rt.models.graph.batched_part import BatchedPart
 from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.model import Model, Part
+from jetson_dnn_rt.models.output_check import OutputCheck
 from jetson_dnn_rt.models.sources.null import NullOrigin
 from jetson_dnn_rt.models.tracking import Tracker
 from jetson_dnn_rt.platforms.machine import describe_gpu
@@ -210,13 +211,15 @@ class VariantSet:
         """Graph of a loaded variant's network, not to be changed."""
         return self._network.graph(self.pipelines[name].spec.decomposition)
 
-    def decode_with(self, settings: DecoderSettings, tracker: Tracker | None) -> None:
+    def decode_with(
+        self, settings: DecoderSettings, tracker: Tracker | None, check: OutputCheck | None
+    ) -> None:
         """Decode frames of the loaded variants with these from the next one on.
 
-        Any thread may ask for it; what `rehearse` gives is never tracked.
+        Any thread may ask for it; what `rehearse` gives is neither tracked nor checked.
         """
         self._settings = settings
-        self._processor.decode_with(settings, tracker)
+        self._processor.decode_with(settings, tracker, check)
 
     def move_input(self, whole: npt.NDArray[np.float32], slot: int) -> None:
         """Let the variants, none of them running, read a slot of a batch group's input buffer."""

@@ -19,6 +19,7 @@ from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.lab.evaluate.realtime import play
 from jetson_dnn_rt.lab.evaluate.streams import plan_arrivals
+from jetson_dnn_rt.models.output_check import OutputCheck
 from jetson_dnn_rt.runtime.session import Session
 from jetson_dnn_rt.runtime.sharing import core_split
 from jetson_dnn_rt.tasks import Outcome, Stage
@@ -42,6 +43,7 @@ class ScriptedTask:
         self.default = VARIANT
         self.warm_up_times_ns = {VARIANT: [(MS, 11 * MS, MS)] * 3}
         self.missing = ()
+        self.output_check = OutputCheck(None)
         self.restarts = 0
         self.stages = self._make_stages()
 

@@ -1,0 +1,156 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
+"""Results of a run, read from the lines that `run --results` and `evaluate --output` write."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+
+from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.models.heads.base import Kind
+from jetson_dnn_rt.results import Classification, Detections, Result, Segmentation
+from jetson_dnn_rt.tasks import Outcome
+
+RESULTS = "results.jsonl"
+"""File of a folder that `evaluate --output` has written."""
+
+Key = tuple[str, str | int]
+"""A frame: the stream, empty in a run, and the photo's file or the number in the stream."""
+
+WITH_RESULT = (Outcome.MET, Outcome.LATE)
+
+HIGHEST_CLASS = 65_535
+"""Memory is needed for each class."""
+
+_KINDS: dict[str, Kind] = {
+    "boxes": "detection",
+    "class_shares": "segmentation",
+    "classes": "classification",
+}
+"""Kind of task by the key that its lines have."""
+
+
+@dataclass(frozen=True, eq=False)
+class FrameResult:
+    """What a task found in a frame."""
+
+    frame: int  # number in its stream
+    outcome: Outcome
+    result: Result | None  # None: it has none, or is a mask that is not in the file
+    file: str = ""  # of a photo
+    shares: Mapping[str, Any] = field(default_factory=dict)  # of classes in a mask
+
+    @property
+    def is_there(self) -> bool:
+        """Whether its job came to a result."""
+        return self.outcome in WITH_RESULT
+
+
+@dataclass(eq=False)
+class TaskResults:
+    """The results of one task in one variant or, of a run, in those that it ran."""
+
+    kind: Kind
+    frames: dict[Key, FrameResult] = field(default_factory=dict)
+    labels: dict[int, str] = field(default_factory=dict)  # of the classes that occur
+
+
+def read_results(path: Path, variant: str = "") -> dict[str, TaskResults]:
+    """Read a file, or ``results.jsonl`` of a folder: by task.
+
+    `variant` chooses one where a frame has a line for each. ConfigurationError when the file
+    cannot be read, holds something else, or several variants.
+    """
+    file = path / RESULTS if path.is_dir() else path
+    tasks: dict[str, TaskResults] = {}
+    variants: set[str] = set()
+    number = 0
+    try:
+        with file.open(encoding="utf-8") as lines:
+            for text in lines:
+                number += 1
+                line = json.loads(text)
+                ran = line.get("variant", "")
+                variants.add(ran)
+                if not variant or ran == variant:
+                    _add(tasks, line)
+    except OSError as error:
+        fix = "give the file of `run --results` or the folder of `evaluate --output`"
+        raise ConfigurationError(f"cannot read {file}: {error.strerror}; {fix}") from error
+    except _SeveralVariantsError:
+        named = ", ".join(sorted(variants))
+        raise ConfigurationError(
+            f"{file} has several results of a frame, by variant ({named}): choose with --variants"
+        ) from None
+    except (ValueError, KeyError, TypeError, AttributeError, cv2.error) as error:
+        raise ConfigurationError(
+            f"{file}, line {number}: no result of `run --results` or `evaluate` "
+            f"({type(error).__name__}: {error})"
+        ) from error
+    if not tasks:
+        what = f"no result of variant {variant}" if variant else "no result"
+        known = ", ".join(sorted(filter(None, variants)))
+        raise ConfigurationError(f"{file} holds {what}" + (f", but of {known}" if known else ""))
+    return tasks
+
+
+class _SeveralVariantsError(Exception):
+    """A frame has results of several variants."""
+
+
+def _add(tasks: dict[str, TaskResults], line: dict[str, Any]) -> None:
+    kind = next(kind for key, kind in (*_KINDS.items(), ("", None)) if key in line or not key)
+    if kind is None:
+        raise KeyError("boxes, class_shares or classes")
+    task = tasks.setdefault(line["task"], TaskResults(kind))
+    # `evaluate` names what has no result as failed.
+    outcome = Outcome(line.get("outcome", "failed" if "failed" in line else "met"))
+    frame, file = int(line["frame"]), str(line.get("file", ""))
+    key = str(line.get("stream", "")), file or frame
+    if key in task.frames:
+        raise _SeveralVariantsError
+    result: Result | None = None
+    if outcome in WITH_RESULT:
+        if kind == "segmentation":
+            result = _read_masks(line.get("mask_png"))
+        else:
+            found = line["boxes" if kind == "detection" else "classes"]
+            task.labels |= {int(one["class_id"]): str(one["label"]) for one in found}
+            result = _read_objects(found, kind)
+    task.frames[key] = FrameResult(frame, outcome, result, file, line.get("class_shares", {}))
+
+
+def _read_objects(found: list[dict[str, Any]], kind: Kind) -> Result:
+    class_ids = np.array([int(one["class_id"]) for one in found], np.int64)
+    if len(found) and not 0 <= class_ids.min() <= class_ids.max() <= HIGHEST_CLASS:
+        raise ValueError(f"class_id must be 0 to {HIGHEST_CLASS}")
+    scores = np.array([one["score"] for one in found], np.float32)
+    if kind == "classification":
+        return Classification(class_ids, scores)
+    boxes = np.array([one["xyxy"] for one in found], np.float32).reshape(-1, 4)
+    return Detections(boxes, scores, class_ids)
+
+
+def _read_masks(pictures: str | dict[str, str] | None) -> Segmentation | None:
+    if pictures is None:
+        return None
+    named = pictures if isinstance(pictures, dict) else {"": pictures}
+    masks = []
+    for name, text in named.items():
+        data = np.frombuffer(base64.b64decode(text, validate=True), np.uint8)
+        mask = cv2.imdecode(data, cv2.IMREAD_GRAYSCALE)
+        if mask is None:
+            raise ValueError("mask_png is no picture")
+        masks.append(Segmentation(np.asarray(mask, np.uint8), name=name))
+    first, *others = masks
+    first.others = tuple(others)
+    return first

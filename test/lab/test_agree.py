@@ -1,0 +1,219 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
+"""Two runs compared frame by frame: counts and agreement by hand, the worst frame's picture."""
+
+from __future__ import annotations
+
+import json
+
+import cv2
+import numpy as np
+import pytest
+from ended_jobs import TASKS, make_record
+from photos import write_photos
+
+from jetson_dnn_rt.cli.main import main
+from jetson_dnn_rt.cli.recorder import format_result
+from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.results import Classification, Detections, Segmentation
+from jetson_dnn_rt.tasks import Outcome, Work
+
+LEFT, RIGHT = (10, 10, 50, 50), (60, 10, 100, 50)
+NEAR = (12, 10, 52, 50)  # IoU with LEFT 0.9
+FAR = (40, 10, 80, 50)  # 0.14
+
+
+def boxes(*places, kinds=None):
+    count = len(places)
+    scores = np.linspace(0.9, 0.5, count, dtype=np.float32)
+    kinds = np.full(count, 2, np.int64) if kinds is None else np.array(kinds, np.int64)
+    return Detections(np.array(places, np.float32).reshape(-1, 4), scores, kinds)
+
+
+def mask(share):
+    """A mask of two rows, of whose first one a share is class 1."""
+    pixels = np.zeros((2, 10), np.uint8)
+    pixels[0, : round(10 * share)] = 1
+    return Segmentation(pixels)
+
+
+def write(path, results, task="detector", *, masks=False, files=()):
+    """Lines of a run: a result for each frame, or the outcome of one that has none."""
+    lines = []
+    for i, result in enumerate(results):
+        outcome, result = (result, None) if isinstance(result, Outcome) else (Outcome.MET, result)
+        frame = Frame(np.zeros((96, 128, 3), np.uint8), "bgr8", i, i, file=dict(files).get(i, ""))
+        record = make_record(task, i, outcome)
+        lines.append(format_result(record, Work(frame, result), TASKS[task], masks=masks) + "\n")
+    path.write_text("".join(lines), encoding="utf-8")
+    return str(path)
+
+
+def run(capsys, *arguments):
+    code = main(["agree", *map(str, arguments), "--json"])
+    captured = capsys.readouterr()
+    last = captured.out.splitlines()[-1] if captured.out else "null"
+    return code, json.loads(last), captured.err
+
+
+def test_boxes_are_matched_by_class_and_overlap(tmp_path, capsys):
+    a = write(tmp_path / "a", [boxes(LEFT, RIGHT), boxes(LEFT), boxes(LEFT), boxes()])
+    # The same; moved a little and one missing; of another class; one that A does not have.
+    other = [boxes(NEAR), boxes(LEFT), boxes(LEFT, kinds=[0]), boxes(FAR)]
+    b = write(tmp_path / "b", other)
+    code, found, text = run(capsys, a, b)
+    assert code == 0
+    task = found["tasks"]["detector"]
+    keys = ("frames", "objects_a", "objects_b", "matched", "missing", "extra")
+    assert [task[key] for key in keys] == [4, 4, 4, 2, 2, 2]
+    assert task["worst"] == {"frame": 2, "difference": 2}
+    # Of class 2, the only one in A: scores 0.9 (right), 0.9 (right), 0.9 (wrong), of 4 boxes.
+    assert task["agreement"] == pytest.approx(2 / 4 * 2 / 3)
+    assert "they differ most in frame 2" in text
+    assert run(capsys, a, a)[1]["tasks"]["detector"]["agreement"] == 1.0
+    assert run(capsys, a, a)[1]["tasks"]["detector"]["worst"] is None
+
+
+def test_a_skipped_frame_is_not_an_empty_one(tmp_path, capsys):
+    a = write(tmp_path / "a", [boxes(LEFT), boxes(LEFT), boxes(), Outcome.FAILED])
+    b = write(tmp_path / "b", [boxes(LEFT), Outcome.SKIPPED, Outcome.ABORTED, Outcome.FAILED])
+    _, found, text = run(capsys, a, b)
+    task = found["tasks"]["detector"]
+    assert (task["frames"], task["agreement"], task["missing"]) == (1, 1.0, 0)
+    assert task["only_in_a"] == {"skipped": 1, "aborted": 1}
+    assert (task["only_in_b"], task["without_result"]) == ({}, 1)
+    assert "2 frames have a result in A alone; in B: skipped 1, aborted 1" in text
+    short = write(tmp_path / "short", [boxes(LEFT)])
+    _, found, _ = run(capsys, short, a)
+    assert found["tasks"]["detector"]["only_in_b"] == {"not there": 2}
+
+
+def test_without_objects_in_a_the_agreement_is_unknown(tmp_path, capsys):
+    a = write(tmp_path / "a", [boxes(), boxes()])
+    for other in ([boxes(), boxes()], [boxes(LEFT), boxes()]):
+        b = write(tmp_path / "b", other)
+        code, found, text = run(capsys, a, b, "--at-least", "0")
+        assert code == 1
+        assert found["tasks"]["detector"]["agreement"] is None
+        assert found["below"] == ["detector"]
+        assert "unknown: A has no objects in 2 frames" in text
+
+
+@pytest.mark.parametrize(("least", "code"), [("0.5", 0), ("0.51", 1)])
+def test_less_than_is_wanted_is_exit_code_1(tmp_path, capsys, least, code):
+    a = write(tmp_path / "a", [boxes(LEFT), boxes(RIGHT)])
+    b = write(tmp_path / "b", [boxes(LEFT), boxes()])
+    assert run(capsys, a, b, "--at-least", least)[0] == code
+
+
+def test_masks_are_compared_where_they_are_stored(tmp_path, capsys):
+    results = [mask(1), mask(1)], [mask(1), mask(0.5)]
+    names = [tmp_path / "a", tmp_path / "b"]
+    a, b = (write(n, r, "segmenter") for n, r in zip(names, results, strict=True))
+    _, found, text = run(capsys, a, b)
+    assert found["tasks"]["segmenter"]["agreement"] is None
+    assert "write both with --masks" in text
+    a, b = (write(n, r, "segmenter", masks=True) for n, r in zip(names, results, strict=True))
+    _, found, _ = run(capsys, a, b, "--output", tmp_path / "out")
+    task = found["tasks"]["segmenter"]
+    # Of 40 pixels 20 are class 1 in A, 15 in B; 20 and 25 are class 0.
+    assert task["agreement"] == pytest.approx((15 / 20 + 20 / 25) / 2)
+    assert task["worst"]["frame"] == 1
+    assert cv2.imread(found["pictures"]["segmenter"]).shape == (2, 10 + 4 + 10, 3)
+
+
+def test_classes_are_compared_by_the_best(tmp_path, capsys):
+    scores = np.float32([0.8, 0.2])
+    car, bike = (Classification(np.array(ids), scores) for ids in ([2, 1], [1, 2]))
+    a = write(tmp_path / "a", [car, car])
+    b = write(tmp_path / "b", [car, bike])
+    task = run(capsys, a, b)[1]["tasks"]["detector"]
+    assert (task["metric"], task["agreement"], task["worst"]["frame"]) == ("top-1", 0.5, 1)
+
+
+def test_the_worst_frame_is_drawn_on_the_photo_or_said_to_be_empty(tmp_path, capsys):
+    folder = tmp_path / "photos"
+    write_photos(folder, 3)
+    names = sorted(file.name for file in folder.iterdir())
+    given = {"files": [(0, names[1]), (1, names[2])]}
+    a = write(tmp_path / "a", [boxes(LEFT), boxes(LEFT, RIGHT)], **given)
+    # Found by the photo's name, though other frames came before.
+    b = write(tmp_path / "b", [boxes(), boxes(), boxes(LEFT)], files=[(0, "x"), *[
+        (place + 1, name) for place, name in given["files"]]])  # fmt: skip
+    out = ("--output", tmp_path / "out")
+    _, found, text = run(capsys, a, b, *out, "--source", f"images:{folder}")
+    assert found["tasks"]["detector"]["worst"]["file"] == names[1]
+    picture = cv2.imread(found["pictures"]["detector"])
+    height, width = cv2.imread(str(folder / names[1])).shape[:2]
+    assert picture.shape == (height, 2 * width + 4, 3)
+    assert "empty canvas" not in text
+    _, found, text = run(capsys, a, b, *out)
+    assert "on an empty canvas: give --source" in text
+    assert cv2.imread(found["pictures"]["detector"]).shape == (320, 644, 3)
+
+
+def test_a_video_is_read_up_to_the_frame(tmp_path, capsys):
+    video = tmp_path / "drive.avi"
+    writer = cv2.VideoWriter(str(video), cv2.VideoWriter.fourcc(*"MJPG"), 25.0, (128, 96))
+    for grey in range(3):
+        writer.write(np.full((96, 128, 3), 60 * grey, np.uint8))
+    writer.release()
+    a = write(tmp_path / "a", [boxes(LEFT), boxes(LEFT), boxes(LEFT)])
+    b = write(tmp_path / "b", [boxes(LEFT), boxes(LEFT), boxes()])
+    given = (a, b, "--output", tmp_path / "out", "--source", f"video:{video}")
+    _, found, _ = run(capsys, *given)
+    picture = cv2.imread(found["pictures"]["detector"])
+    assert abs(int(picture[90, 120, 0]) - 120) < 4
+    video.unlink()
+    code, _, text = run(capsys, *given)
+    assert code == 2
+    assert "drive.avi is not there" in text
+
+
+def test_of_several_variants_of_a_frame_one_is_named(tmp_path, capsys):
+    """Lines of `evaluate --mode sequential`."""
+    lines = [
+        {"stream": "s", "frame": i, "stamp_ns": i, "task": "detector", "variant": name, **more}
+        for i in range(2)
+        for name, more in (("x", {"boxes": []}), ("y", {"boxes": [], "failed": "why"}))
+    ]
+    box = {"class_id": "2", "label": "car", "score": 0.5, "xyxy": LEFT}
+    lines[0]["boxes"] = [box]
+    (tmp_path / "results.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    code, _, text = run(capsys, tmp_path, tmp_path)
+    assert code == 2
+    assert "by variant (x, y): choose with --variants" in text
+    _, found, _ = run(capsys, tmp_path, tmp_path, "--variants", "x", "x")
+    assert found["tasks"]["detector"]["agreement"] == 1.0
+    _, found, _ = run(capsys, tmp_path, tmp_path, "--variants", "x", "y")
+    assert found["tasks"]["detector"]["only_in_a"] == {"failed": 2}
+    code, _, text = run(capsys, tmp_path, tmp_path, "--variants", "x", "z")
+    assert (code, "holds no result of variant z, but of x, y" in text) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "said"),
+    [
+        (None, [], "cannot read"),
+        ("", [], "holds no result"),
+        ("not json", [], "line 1: no result of `run --results`"),
+        ('{"task": "detector", "frame": 0}', [], "boxes, class_shares or classes"),
+        ("[1, 2]", [], "line 1"),
+        ('{"task": "d", "frame": 0, "boxes": [{"class_id": "1e9"}]}', [], "line 1"),
+        ('{"task": "other", "frame": 0, "boxes": []}', [], "no task to compare: A has detector"),
+        ('{"task": "detector", "frame": 0, "classes": []}', [], "detection in the one"),
+        (
+            '{"task": "detector", "frame": 0, "boxes": []}',
+            ["--source", "video:x"],
+            "--source is for the picture",
+        ),
+    ],
+)
+def test_what_cannot_be_compared_is_said(tmp_path, capsys, content, options, said):
+    a = write(tmp_path / "a", [boxes(LEFT)])
+    if content is not None:
+        (tmp_path / "b").write_text(content)
+    code, _, text = run(capsys, a, tmp_path / "b", *options)
+    assert code == 2
+    assert said in text.splitlines()[-1]
