@@ -174,6 +174,7 @@ def start(context):
     if values["record_bag"]:
         running.append(make_recorder(graph, values["record_bag"]))
     return [
+        *(LogInfo(msg=note) for note in graph.notes),
         make_build(graph, overrides),
         GroupAction(running, condition=UnlessCondition(LaunchConfiguration("build_only"))),
     ]

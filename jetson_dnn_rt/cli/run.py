@@ -31,6 +31,8 @@ from jetson_dnn_rt.cli.options import (
 )
 from jetson_dnn_rt.cli.progress import Progress
 from jetson_dnn_rt.config.camera_sources import SOURCE_FORMS
+from jetson_dnn_rt.config.checked_names import check_names
+from jetson_dnn_rt.config.nodes import DEFAULT_TASKS, PERCEPTION
 from jetson_dnn_rt.config.parameter_file import read_parameter_file
 from jetson_dnn_rt.errors import ConfigurationError, SourceError
 
@@ -120,6 +122,18 @@ def make_overrides(args: argparse.Namespace, params: Path) -> dict[str, dict[str
     return overrides
 
 
+def _list_defaults(args: argparse.Namespace, overrides: dict[str, dict[str, object]]) -> list[str]:
+    """Say that a task runs with its defaults where the options give another a model."""
+    modelled = [task for task in DEFAULT_TASKS if "model" in overrides.get(task, {})]
+    if args.params is not None or not modelled or "tasks" in overrides.get(PERCEPTION, {}):
+        return []
+    others = [task for task in DEFAULT_TASKS if task not in overrides]
+    fix = {"segmenter": f"--segmenter {NONE}", "detector": "--set perception.tasks=[segmenter]"}
+    return [
+        f"the {task} runs, too, with its default model; without it: {fix[task]}" for task in others
+    ]
+
+
 def _run(args: argparse.Namespace, stop: threading.Event) -> tuple[GraphReport, Recorder]:
     from jetson_dnn_rt.cli.recorder import Recorder
     from jetson_dnn_rt.cli.run_report import TRACE
@@ -132,6 +146,10 @@ def _run(args: argparse.Namespace, stop: threading.Event) -> tuple[GraphReport, 
     if params is None:
         raise ConfigurationError(f"{PARAMETERS} of this package is not installed: give --params")
     overrides = make_overrides(args, params)
+    # Before anything is loaded.
+    notes = check_names(read_parameter_file(params), overrides, only_ours=True, namespace="/")
+    for note in (*notes, *_list_defaults(args, overrides)):
+        logger.warning("%s", note)
     trace = args.output / TRACE if args.output else None
     if args.output:
         # Imported while the models load, so that the end does not wait for it.

@@ -159,7 +159,10 @@ def test_an_unschedulable_set_is_refused_where_configured_so(ros, refuse):
     [
         ({"perception": {"tasks": ["a", "a"], "cameras": [""]}}, "a appears twice"),
         ({"detektor": {"model": "null:1"}}, "there is no detektor"),
-        ({"detector": {"modell": "null:1"}}, "detector has no parameter 'modell'"),
+        (
+            {"detector": {"modell": "null:1"}},
+            "detector: there is no parameter modell; did you mean model",
+        ),
         ({"detector": {"threads": "two"}}, "threads"),
         ({"detector": {"deadline_ms": "soon"}}, "deadline_ms must be a float"),
         ({"perception": {"realtime.cpu_affinity": [4096]}}, "cores that do not exist"),
