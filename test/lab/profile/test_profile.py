@@ -15,7 +15,7 @@ from jetson_dnn_rt.cli import main
 from jetson_dnn_rt.coordinator.tables.files import load_tables
 from jetson_dnn_rt.lab.profile.run import name_tasks
 from jetson_dnn_rt.platforms.boards import tx2_space
-from jetson_dnn_rt.platforms.platform import FixedPlatform
+from jetson_dnn_rt.platforms.platform import UnknownPlatform
 
 
 def test_one_model_at_present_clocks(tmp_path, profile):
@@ -135,7 +135,7 @@ def test_present_clocks_are_not_written(profile, monkeypatch):
 
     def detect(*, allow_writes, **options):
         asked.append(allow_writes)
-        return FixedPlatform()
+        return UnknownPlatform()
 
     monkeypatch.setattr("jetson_dnn_rt.platforms.detect.detect", detect)
     assert profile("--runs 2")[0] == 0
