@@ -239,7 +239,7 @@ def check_launch() -> Check:
     """The launch system, for the launch file; `run` does not need it."""
     missing = ", ".join(name for name in ("launch", "launch_ros") if not _is_installed(name))
     fix = (
-        f"apt install ros-{find_distribution()[0] or 'DISTRO'}-ros2launch (not on PyPI); "
+        f"apt install ros-{find_distribution()[0] or 'DISTRO'}-ros2launch; "
         "`jetson-dnn-rt run` starts the same graph without it"
     )
     return Check("launch", not missing, f"missing: {missing}" if missing else "present", fix)

@@ -203,10 +203,9 @@ def _judge_unmatched(
     hint = suggest(name, known, form)
     if elsewhere:
         hint = suggest(posixpath.basename(name), nodes, form) or hint
-    fix = "" if only_ours else "; for a node of another program: a file of its own"
-    raise ConfigurationError(
-        f"{text}{hint or f'; add it to tasks or cameras of {PERCEPTION}, or remove it'}{fix}"
-    )
+    hint = hint or f"; add it to tasks or cameras of {PERCEPTION}, or remove it"
+    other = "" if only_ours else " (A node of another program needs a file of its own.)"
+    raise ConfigurationError(f"{text}{hint}{other}")
 
 
 def _check_tasks(file: ParameterFile, tasks: Sequence[str], named: Sequence[str]) -> None:

@@ -100,12 +100,16 @@ class ParameterFile:
         Raises
         ------
         ConfigurationError
-            When one cannot be used; the text begins with the file and the node.
+            When one cannot be used; the text begins with the node, and before it the file unless
+            `overrides` are to blame.
         """
         given = {**self.of_task(node), **(overrides or {})}
         try:
             return read_values(declaration, given, **defaults)
         except ConfigurationError as error:
+            if overrides:
+                self.read(declaration, node, **defaults)  # raises where the file is to blame
+                raise ConfigurationError(f"{node}: {error}") from error
             raise ConfigurationError(f"{self.path}: {node}: {error}") from error
 
 
@@ -118,7 +122,11 @@ def read_parameter_file(path: Path) -> ParameterFile:
         raise ConfigurationError(f"parameter file {path} does not exist") from error
     except yaml.MarkedYAMLError as error:
         raise ConfigurationError(f"parameter file {path}{_explain(error)}") from error
-    except (OSError, ValueError, yaml.YAMLError) as error:
+    except OSError as error:
+        raise ConfigurationError(
+            f"parameter file {path} cannot be read: {error.strerror}; give a YAML file"
+        ) from error
+    except (ValueError, yaml.YAMLError) as error:
         raise ConfigurationError(f"parameter file {path}: {error}") from error
     if not sections:
         raise ConfigurationError(

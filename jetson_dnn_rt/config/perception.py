@@ -55,7 +55,10 @@ def load_config(*paths: Path | str, namespace: str = "") -> PerceptionConfig:
 
 
 def read_config(
-    file: ParameterFile, overrides: Overrides | None = None, only: Sequence[str] = ()
+    file: ParameterFile,
+    overrides: Overrides | None = None,
+    only: Sequence[str] = (),
+    **options: Any,
 ) -> PerceptionConfig:
     """Check the values of the nodes of `perception`.
 
@@ -67,6 +70,8 @@ def read_config(
         Values that override the file's.
     only : sequence of str
         Read only these tasks; empty = all.
+    options
+        Of `check_names`.
 
     Raises
     ------
@@ -74,7 +79,7 @@ def read_config(
         When a name is misspelt (`check_names`) or a value cannot be used, or a task in `only` or a
         node in `overrides` is not there.
     """
-    for note in check_names(file, overrides):
+    for note in check_names(file, overrides, **options):
         logger.warning("%s", note)
     given = overrides or {}
     own = file.read(PerceptionNodeConfig, PERCEPTION, given.get(PERCEPTION))

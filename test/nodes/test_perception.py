@@ -164,7 +164,7 @@ def test_an_unschedulable_set_is_refused_where_configured_so(ros, refuse):
             "detector: there is no parameter modell; did you mean model",
         ),
         ({"detector": {"threads": "two"}}, "threads"),
-        ({"detector": {"deadline_ms": "soon"}}, "deadline_ms must be a float"),
+        ({"detector": {"deadline_ms": "soon"}}, "deadline_ms must be a number"),
         ({"perception": {"realtime.cpu_affinity": [4096]}}, "cores that do not exist"),
         ({"perception": {"discipline": "rms"}}, "discipline must be one of edf, fifo"),
     ],

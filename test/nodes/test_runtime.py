@@ -100,7 +100,7 @@ def test_the_segmenter_comes_up_alone_and_ends(start):
     [
         ("workers:=0", "workers"),
         ("discipline:=rms", "discipline must be one of edf, fifo, priority: 'rms'"),
-        ("detector:deadline_ms:=soon", "deadline_ms must be a float: 'soon'"),
+        ("detector:deadline_ms:=soon", "deadline_ms must be a number: 'soon'"),
     ],
 )
 def test_a_bad_configuration_ends_it_with_code_2(start, argument, text):

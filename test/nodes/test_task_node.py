@@ -207,7 +207,7 @@ def test_frames_count_while_active_and_enabled_only(ros):
 
 BAD_VALUES = (
     ("confidence_threshold", 1.5, "confidence_threshold"),
-    ("confidence_threshold", "high", "must be a float"),
+    ("confidence_threshold", "high", "must be a number"),
     ("deadline_ms", -1.0, "deadline_ms"),
     ("late_results", "maybe", "late_results must be one of drop, publish: 'maybe'"),
     ("variant", "full@magic-fp32", "back end must be one of"),

@@ -256,7 +256,8 @@ def _make_constants(
             array = np.full(shape, array) if array.ndim == 0 else array.reshape(shape)
         except (TypeError, ValueError, OverflowError) as error:
             raise ConfigurationError(
-                f"constant_inputs: {value.name}={number!r} is not {_describe(value)}: {error}"
+                f"constant_inputs: {value.name}={number!r} is no value for {_describe(value)}; "
+                f"give {value.name}=NUMBER, or a list of {math.prod(shape)}"
             ) from error
         model.graph.initializer.append(numpy_helper.from_array(array, value.name))
         model.graph.input.remove(value)
@@ -285,7 +286,9 @@ def _read_constants(given: Sequence[str]) -> dict[str, object]:
         try:
             values[name.strip()] = yaml_files.parse(value)
         except yaml.YAMLError as error:
-            raise ConfigurationError(f"constant_inputs: {text!r} is not YAML: {error}") from error
+            raise ConfigurationError(
+                f"constant_inputs: {text!r} is no value in YAML; write NAME=1.5 or NAME=[1, 2]"
+            ) from error
         if np.size(np.asarray(values[name.strip()], dtype=object)) > _MAX_CONSTANT:
             raise ConfigurationError(f"constant_inputs: {name} has too many values")
     return values
