@@ -137,7 +137,12 @@ def _check_configuration(params: Path, overrides: dict[str, dict[str, object]]) 
             split_source(camera.source)
         for task in config.tasks:
             node = task.name
-            split_model(task.model)
+            scheme, _ = split_model(task.model)
+            # A node keeps them for the model that is set next.
+            if scheme != "torchvision" and task.weights not in ("DEFAULT", NONE):
+                raise ConfigurationError(
+                    f"weights is for torchvision: models, not for {task.model}: {task.weights!r}"
+                )
             for variant in filter(None, (*task.variants, task.variant)):
                 VariantSpec.parse(variant)
     except JetsonDnnRtError as error:

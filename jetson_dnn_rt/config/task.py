@@ -314,10 +314,6 @@ class TaskConfig:
     )
 
     def __post_init__(self) -> None:
-        if self.weights not in ("DEFAULT", "none") and not self.model.startswith("torchvision:"):
-            raise ConfigurationError(
-                f"weights is for torchvision: models, not for {self.model}: {self.weights!r}"
-            )
         if self.input_size and len(self.input_size) != 2:
             raise ConfigurationError(f"input_size must be [height, width]: {self.input_size}")
         for name in ("mean", "std"):

@@ -8,13 +8,15 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from rclpy.lifecycle import TransitionCallbackReturn
 from rclpy.node import Node
 
-from jetson_dnn_rt.config.checked_names import describe_unknown, is_shared
+from jetson_dnn_rt.config.checked_names import check_names, describe_unknown, is_shared
 from jetson_dnn_rt.config.nodes import COORDINATOR, PerceptionNodeConfig
+from jetson_dnn_rt.config.parameter_file import read_parameter_files
 from jetson_dnn_rt.config.perception import default_camera, refuse_shared_topics
 from jetson_dnn_rt.config.result_topics import list_results
 from jetson_dnn_rt.config.suggestions import suggest
@@ -145,6 +147,16 @@ class PerceptionNode(ManagedNode):
         self._diagnostics = DiagnosticsPublisher(
             self, {"perception_status": self._make_status}, process=True
         )
+
+    def check_files(self, arguments: Sequence[str]) -> None:
+        """Check the names in the parameter files of a command line, see `check_names`.
+
+        ConfigurationError: one is misspelt. rclpy itself drops what matches no node.
+        """
+        files = [Path(value) for option, value in pairwise(arguments) if option == "--params-file"]
+        if files:
+            for note in check_names(read_parameter_files(files, self.get_namespace())):
+                self.get_logger().warning(note)
 
     @property
     def named_children(self) -> dict[str, ManagedNode]:

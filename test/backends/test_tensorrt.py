@@ -453,3 +453,13 @@ def test_messages_are_heard_while_listening(trt):
     messages.logger.log(severity.ERROR, "after")
     assert heard.errors == ["error", "internal_error"]
     assert heard.warnings == ["warning"]
+
+
+@pytest.mark.parametrize("name", ["nvidia0", "nvhost-gpu", "nvgpu", "dxg"])
+def test_a_gpu_is_there_by_its_device_files(tmp_path, name):
+    assert not api.has_gpu(tmp_path)
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev" / "nvidiactl").touch()
+    assert not api.has_gpu(tmp_path)
+    (tmp_path / "dev" / name).touch()
+    assert api.has_gpu(tmp_path)

@@ -176,6 +176,17 @@ def test_a_configuration_that_cannot_be_used_is_refused(ros, overrides, text):
         ros.make(PerceptionNode, overrides=overrides)
 
 
+def test_a_fault_of_a_task_is_logged_once(ros, capfd):
+    node = make(ros, detector={"model": "onnx:/nowhere.onnx"})
+    assert not node.autostart()
+    assert "task detector: model file /nowhere.onnx" in node.fault
+    said = capfd.readouterr().err
+    assert said.count("cannot configure") == said.count("/nowhere.onnx") == 1
+    # A transition of its own is its own to report.
+    node.tasks["detector"].trigger_configure()
+    assert "[detector]: cannot configure: camera 'camera' is not conf" in capfd.readouterr().err
+
+
 def test_two_tasks_on_one_output_topic_are_refused(ros):
     node = ros.make(PerceptionNode, overrides={"perception": {"tasks": ["one", "two"]}})
     assert not node.autostart()
