@@ -460,6 +460,8 @@ def check_tensorrt() -> list[Check]:
 
 
 def _lacks(name: str, error: Exception, fix: str) -> Check:
+    # Without a GPU nothing is to be installed.
+    fix = "" if str(error) == tensorrt_api.NO_GPU else fix
     return Check(name, False, str(error).removesuffix(f"; {fix}"), fix, required=True)
 
 

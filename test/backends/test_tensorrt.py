@@ -434,6 +434,7 @@ def test_oldest_version(monkeypatch, version, works):
 def test_an_installation_of_nothing(monkeypatch):
     """What `pip install tensorrt` leaves where the libraries could not be fetched."""
     monkeypatch.setitem(sys.modules, "tensorrt", ModuleType("tensorrt"))
+    monkeypatch.setattr(api, "has_gpu", lambda: True)
     with pytest.raises(BackendUnavailableError, match="cannot be imported"):
         api.import_tensorrt()
 
