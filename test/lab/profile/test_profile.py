@@ -203,8 +203,8 @@ def test_finest_stages_are_measured_one_by_one(profile):
         ("--variants full@null,full@null", "a name appears twice"),
         ("--deadline other=3", "--deadline other: the tasks are"),
         ("--output /none/tables.json", "there is no folder for it"),
-        ("--clocks sample", "its clocks are fixed; fix: leave them with --clocks current"),
-        ("--clocks MAXN", "its clocks are fixed; fix: leave them with --clocks current"),
+        ("--clocks sample", "its clocks are unknown; fix: leave them with --clocks current"),
+        ("--clocks MAXN", "its clocks are unknown; fix: leave them with --clocks current"),
         ("--engine-cache /proc/cpuinfo", "is not a folder"),
     ],
 )
