@@ -66,7 +66,7 @@ from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.model import Model
-from jetson_dnn_rt.platforms.platform import FixedPlatform
+from jetson_dnn_rt.platforms.platform import UnknownPlatform
 from jetson_dnn_rt.results import Result
 from jetson_dnn_rt.runtime.building.builder import BuildSettings, TaskBuilder, TaskPlan
 from jetson_dnn_rt.runtime.executor import Executor
@@ -129,7 +129,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         full_ns = sum(find_cost_ns(subject.task) for subject in subjects.values())
         period_ns = round(args.period_factor * full_ns)
         tables = [subject.table(period_ns) for subject in subjects.values()]
-        clocks = make_clock_table(FixedPlatform().space, ())
+        clocks = make_clock_table(UnknownPlatform().space, ())
         say(f"coordinate: period {period_ns / 1e6:.1f} ms, {args.rounds} rounds")
         contestants = []
         for name in POLICIES:

@@ -174,6 +174,8 @@ def start(context):
     if values["record_bag"]:
         running.append(make_recorder(graph, values["record_bag"]))
     return [
+        # The composed process says it itself.
+        *(LogInfo(msg=note) for note in graph.notes if values["composed"] == "false"),
         make_build(graph, overrides),
         GroupAction(running, condition=UnlessCondition(LaunchConfiguration("build_only"))),
     ]

@@ -29,7 +29,10 @@ PLUG_INS = tuple(collect("BACKENDS"))
 BUILT_BEFOREHAND = (*TENSORRT, *PLUG_INS)
 """Back ends that need minutes to prepare a network: the library stores the result."""
 
-BACKENDS = ("openvino", "onnxruntime", "torch", *TENSORRT, *PLUG_INS, "null")
+ON_ANY_CPU = ("openvino", "onnxruntime", "torch")
+"""Back ends that run in fp32 on every machine."""
+
+BACKENDS = (*ON_ANY_CPU, *TENSORRT, *PLUG_INS, "null")
 
 
 def load_backend(name: str) -> ModuleType:
@@ -65,11 +68,16 @@ def require_backend(backend: str, precision: str) -> BackendInfo:
     """
     info = inspect_backend(backend)
     if not info.available:
-        raise BackendUnavailableError(f"back end {backend}: {info.reason}; {info.fix}")
+        others = [name for name in ON_ANY_CPU if name != backend and is_installed(name)]
+        use = f"use full@{others[0]}-fp32" if others else ""
+        raise BackendUnavailableError(
+            "; ".join(filter(None, (f"back end {backend}: {info.reason}", info.fix, use)))
+        )
     if precision not in info.precisions:
         raise BackendUnavailableError(
             f"back end {backend} computes in {', '.join(info.precisions)} on this machine, not in "
-            f"{precision}" + (f" ({info.reason})" if info.reason else "")
+            f"{precision}{f' ({info.reason})' if info.reason else ''}; use "
+            f"{backend}-{info.precisions[0]}, as in full@{backend}-{info.precisions[0]}"
         )
     return info
 

@@ -15,10 +15,10 @@ import numpy as np
 
 from jetson_dnn_rt.cameras.encoded_pictures import MAX_PIXELS
 from jetson_dnn_rt.cameras.source import FrameSource, SourceOptions
+from jetson_dnn_rt.config.camera_sources import IMAGE_SUFFIXES
 from jetson_dnn_rt.errors import SourceError
 from jetson_dnn_rt.frames import Image
 
-IMAGE_SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
 DEFAULT_RATE_HZ = 10.0
 """Rate of a folder of images, which has none of its own."""
 ONCE = SourceOptions()
@@ -49,7 +49,10 @@ class VideoSource(FrameSource):
         self.rate_hz = float(self._capture.get(cv2.CAP_PROP_FPS))
         if not self._capture.isOpened() or self.width < 1 or self.height < 1:
             self.close()
-            raise SourceError(f"{path} cannot be read as a video: damaged, or an unknown codec")
+            raise SourceError(
+                f"{path} cannot be read as a video: damaged, or an unknown codec; fix: "
+                f"ffmpeg -i {path} -c:v libx264 out.mp4, if that can read it"
+            )
         if self.width * self.height > MAX_PIXELS:
             self.close()
             size = f"{self.width}x{self.height} pixels"
@@ -161,11 +164,14 @@ class ImagesSource(FrameSource):
 def list_images(folder: Path) -> list[Path]:
     """List the images of a folder by name; SourceError when there is no folder or no image."""
     if not folder.is_dir():
-        raise SourceError(f"images: {folder} is not a folder")
+        kind = "is a file" if folder.exists() else "does not exist"
+        raise SourceError(f"images: {folder} {kind}; give a folder with images")
     images = (file for file in folder.iterdir() if file.suffix.lower() in IMAGE_SUFFIXES)
     files = sorted(file for file in images if file.is_file())
     if not files:
-        raise SourceError(f"images: {folder} holds no image ({', '.join(IMAGE_SUFFIXES)})")
+        raise SourceError(
+            f"images: {folder} holds no image; its files must end in {', '.join(IMAGE_SUFFIXES)}"
+        )
     return files
 
 

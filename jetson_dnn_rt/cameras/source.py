@@ -12,8 +12,10 @@ from __future__ import annotations
 import importlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from pathlib import Path
 
-from jetson_dnn_rt.config.camera_sources import ANY_SOURCE, CAMERA_SOURCES
+from jetson_dnn_rt.config.camera_sources import ANY_SOURCE, CAMERA_SOURCES, IMAGE_SUFFIXES
+from jetson_dnn_rt.config.suggestions import find_similar
 from jetson_dnn_rt.errors import SourceError
 from jetson_dnn_rt.frames import Image
 
@@ -75,13 +77,39 @@ def open_source(name: str, options: SourceOptions = SourceOptions()) -> FrameSou
 
     SourceError when the source does not exist; the message has the fix.
     """
-    scheme, _, place = name.partition(":")
-    if scheme not in CAMERA_SOURCES:
-        raise SourceError(f"unknown source {name!r}: give {ANY_SOURCE}")
-    form, function = CAMERA_SOURCES[scheme]
-    if not place and not form.startswith(f"{scheme}["):
-        raise SourceError(f"source {name!r} names nothing after '{scheme}:'")
-    module, _, function = function.partition(":")
+    scheme, place = split_source(name)
+    module, _, function = CAMERA_SOURCES[scheme][1].partition(":")
     opener = getattr(importlib.import_module(f"{__package__}.{module}"), function)
     source: FrameSource = opener(place, options)
     return source
+
+
+def split_source(name: str) -> tuple[str, str]:
+    """Scheme and place of a source's name; SourceError when it has another form."""
+    scheme, _, place = name.partition(":")
+    if scheme not in CAMERA_SOURCES:
+        raise SourceError(f"unknown source {name!r}: give {ANY_SOURCE}{_guess(name)}")
+    if not place and not CAMERA_SOURCES[scheme][0].startswith(f"{scheme}["):
+        raise SourceError(f"source {name!r} names nothing after '{scheme}:'")
+    return scheme, place
+
+
+def _guess(name: str) -> str:
+    """What a name without a known scheme was probably meant to be."""
+    scheme, colon, place = name.partition(":")
+    path = Path(name).expanduser()
+    if scheme == "bag":
+        return f"; a bag is evaluated: jetson-dnn-rt evaluate {place}"
+    if name.startswith("/dev/video"):
+        meant = f"device:{name}"
+    elif path.is_dir():
+        meant = f"images:{name}"
+    elif path.suffix.lower() in IMAGE_SUFFIXES:
+        meant = f"images:{path.parent}"
+    elif path.is_file() or (path.suffix and not colon):
+        meant = f"video:{name}"
+    elif similar := find_similar(scheme, CAMERA_SOURCES):
+        meant = f"{similar}{colon}{place}"
+    else:
+        return ""
+    return f"; did you mean {meant}?"

@@ -31,9 +31,10 @@ from jetson_dnn_rt.cli.library import COLUMNS, figures_to_dict, format_figures
 from jetson_dnn_rt.cli.options import parse_count, parse_positive
 from jetson_dnn_rt.cli.progress import PhaseProgress, format_duration
 from jetson_dnn_rt.cli.text import format_rows
+from jetson_dnn_rt.config.checked_names import check_names
 from jetson_dnn_rt.config.nodes import PERCEPTION, PerceptionNodeConfig
 from jetson_dnn_rt.config.parameter_file import ParameterFile, read_parameter_files
-from jetson_dnn_rt.config.perception import read_task
+from jetson_dnn_rt.config.perception import read_task, refuse_unknown_tasks
 from jetson_dnn_rt.config.task import TaskConfig, count_threads, wants_trial
 from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError
 from jetson_dnn_rt.variants.spec import VariantSpec
@@ -145,11 +146,9 @@ class _Job:
 
 def _plan(args: argparse.Namespace) -> list[_Job]:
     file = read_parameter_files(args.params, args.namespace)
-    unknown = sorted(set(args.task) - set(file.tasks))
-    if unknown:
-        raise ConfigurationError(
-            f"there is no task {', '.join(unknown)} in {file.path}, but {', '.join(file.tasks)}"
-        )
+    for note in check_names(file):
+        logger.warning("%s", note)
+    refuse_unknown_tasks(file, args.task, file.tasks)
     # Errors of the file are reported before the first model is loaded.
     parameters = {}
     for task in args.task or file.tasks:

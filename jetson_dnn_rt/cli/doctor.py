@@ -239,7 +239,7 @@ def check_launch() -> Check:
     """The launch system, for the launch file; `run` does not need it."""
     missing = ", ".join(name for name in ("launch", "launch_ros") if not _is_installed(name))
     fix = (
-        f"apt install ros-{find_distribution()[0] or 'DISTRO'}-ros2launch (not on PyPI); "
+        f"apt install ros-{find_distribution()[0] or 'DISTRO'}-ros2launch; "
         "`jetson-dnn-rt run` starts the same graph without it"
     )
     return Check("launch", not missing, f"missing: {missing}" if missing else "present", fix)
@@ -361,7 +361,8 @@ def check_governor(root: Path = ROOT) -> Check:
     paths = files.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor")
     governors = sorted({files.read(path) or "unreadable" for path in paths})
     if not governors:
-        return Check("cpu governor", True, "no frequency scaling to be seen (virtual machine?)")
+        text = "unknown: no cpufreq is visible (virtual machine or container?)"
+        return Check("cpu governor", False, text)
     if governors == ["performance"]:
         return Check("cpu governor", True, "performance")
     jetson = files.exists("etc/nv_tegra_release")
@@ -373,12 +374,13 @@ def check_platform(root: Path = ROOT) -> list[Check]:
     """Clocks and power: what can be read, and whether clocks could be set. Nothing is written."""
     with detect(root) as platform:
         checks = [
-            Check("platform", platform.name != "fixed", f"{platform.title} ({platform.name})")
+            Check("platform", platform.name != "unknown", f"{platform.title} ({platform.name})")
         ]
         names, count = platform.space.names, len(platform.space)
         try:
             now = format_clocks(names, platform.read())
-            detail = f"{now}; {count:,} configurations" if names else "none to be seen"
+            unknown = f"unknown: {platform.reason}"
+            detail = f"{now}; {count:,} configurations" if names else unknown
             checks.append(Check("clocks", bool(names), detail))
         except PlatformError as error:
             checks.append(Check("clocks", False, str(error)))
@@ -458,6 +460,8 @@ def check_tensorrt() -> list[Check]:
 
 
 def _lacks(name: str, error: Exception, fix: str) -> Check:
+    # Without a GPU nothing is to be installed.
+    fix = "" if str(error) == tensorrt_api.NO_GPU else fix
     return Check(name, False, str(error).removesuffix(f"; {fix}"), fix, required=True)
 
 

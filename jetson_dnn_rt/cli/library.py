@@ -210,7 +210,7 @@ def _format_entries(
     library: Library, entries: Sequence[tuple[Listing, Measurement | None, str]]
 ) -> str:
     if not entries:
-        return f"{library.root} is empty"
+        return f"{library.root} {'is empty' if library.root.is_dir() else 'does not exist'}"
     rows: list[list[Cell]] = []
     notes = []
     for listing, measurement, problem in entries:

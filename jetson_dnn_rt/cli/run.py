@@ -31,8 +31,10 @@ from jetson_dnn_rt.cli.options import (
 )
 from jetson_dnn_rt.cli.progress import Progress
 from jetson_dnn_rt.config.camera_sources import SOURCE_FORMS
+from jetson_dnn_rt.config.nodes import DEFAULT_TASKS, PERCEPTION
 from jetson_dnn_rt.config.parameter_file import read_parameter_file
-from jetson_dnn_rt.errors import ConfigurationError, SourceError
+from jetson_dnn_rt.config.perception import read_config
+from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError, SourceError
 
 if TYPE_CHECKING:
     from jetson_dnn_rt.cli.recorder import Recorder
@@ -53,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     models = "builtin:detector, onnx:PATH, torchvision:NAME, exported:PATH"
     add("--detector", metavar="MODEL", help=models)
     add("--segmenter", metavar="MODEL|none", help="the same, or none")
-    text = "as in detector=full@openvino-bf16; may be repeated"
+    text = "as in detector=full@openvino-fp32 (docs/variants.md lists the names); may be repeated"
     add("--variant", **_REPEATED, type=parse_assignment, metavar="TASK=NAME", help=text)
     text = "relative deadline; may be repeated"
     add("--deadline", **_REPEATED, type=parse_deadline, metavar="TASK=MS", help=text)
@@ -134,6 +136,59 @@ def make_overrides(args: argparse.Namespace, params: Path) -> dict[str, dict[str
     return overrides
 
 
+def _check_configuration(params: Path, overrides: dict[str, dict[str, object]]) -> None:
+    """Find mistakes before anything is loaded; ConfigurationError says what was meant."""
+    from jetson_dnn_rt.cameras.source import split_source
+    from jetson_dnn_rt.models.sources.registry import split_model
+    from jetson_dnn_rt.variants.spec import VariantSpec
+
+    file = read_parameter_file(params)
+    config = read_config(file, overrides, only_ours=True, namespace="/")
+    node = ""
+    try:
+        for camera in config.cameras:
+            node = camera.name
+            split_source(camera.source)
+        for task in config.tasks:
+            node = task.name
+            scheme, _ = split_model(task.model)
+            # A node keeps them for the model that is set next.
+            if scheme != "torchvision" and task.weights not in ("DEFAULT", NONE):
+                raise ConfigurationError(
+                    f"weights is for torchvision: models, not for {task.model}: {task.weights!r}"
+                )
+            for variant in filter(None, (*task.variants, task.variant)):
+                VariantSpec.parse(variant)
+    except JetsonDnnRtError as error:
+        raise ConfigurationError(f"{node}: {error}") from error
+
+
+def _check_outputs(args: argparse.Namespace) -> None:
+    """Refuse a file where a folder is needed, and a folder where a file is."""
+    if args.results and args.results.is_dir():
+        raise ConfigurationError(
+            f"--results {args.results} is a folder: give a file, as {args.results}/found.jsonl"
+        )
+    for folder in filter(None, (args.output, args.results and args.results.parent)):
+        for one in (folder, *folder.parents):
+            if one.is_file():
+                raise ConfigurationError(
+                    f"cannot write into {folder}: {one} is a file; give another folder"
+                )
+
+
+def _list_defaults(args: argparse.Namespace, overrides: dict[str, dict[str, object]]) -> list[str]:
+    """Say that a task runs with its defaults where the options give another a model."""
+    modelled = [task for task in DEFAULT_TASKS if "model" in overrides.get(task, {})]
+    if args.params is not None or not modelled or "tasks" in overrides.get(PERCEPTION, {}):
+        return []
+    others = [task for task in DEFAULT_TASKS if task not in overrides]
+    fix = {"segmenter": f"--segmenter {NONE}", "detector": "--set perception.tasks=[segmenter]"}
+    return [
+        f"the {task} runs, too, with its default model; without it: {fix[task]}" for task in others
+    ]
+
+
 def _run(args: argparse.Namespace, stop: threading.Event) -> tuple[GraphReport, Recorder]:
     from jetson_dnn_rt.cli.recorder import Recorder
     from jetson_dnn_rt.cli.run_report import TRACE, VIDEO
@@ -147,12 +202,18 @@ def _run(args: argparse.Namespace, stop: threading.Event) -> tuple[GraphReport, 
     if params is None:
         raise ConfigurationError(f"{PARAMETERS} of this package is not installed: give --params")
     overrides = make_overrides(args, params)
+    _check_configuration(params, overrides)
+    for note in _list_defaults(args, overrides):
+        logger.warning("%s", note)
+    _check_outputs(args)
     trace = args.output / TRACE if args.output else None
     if args.output:
         # Imported while the models load, so that the end does not wait for it.
         threading.Thread(target=__import__, args=("matplotlib.figure",), daemon=True).start()
     ready = threading.Event()
     video = args.video or (args.output / VIDEO if args.output else NONE)
+    parent = args.results.parent if args.results else None
+    made = parent if parent is not None and not parent.exists() else None
     try:
         recorder = Recorder(
             args.results,
@@ -164,6 +225,8 @@ def _run(args: argparse.Namespace, stop: threading.Event) -> tuple[GraphReport, 
         )
     except OSError as error:
         raise ConfigurationError(f"cannot write {error.filename}: {error.strerror}") from error
+    if made is not None:
+        logger.info("made the folder %s", made)
     with stop_on_signals(stop), recorder, Progress() as progress:
 
         def on_ready(info: GraphInfo) -> None:

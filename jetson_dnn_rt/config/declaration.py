@@ -16,6 +16,7 @@ import typing
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
+from jetson_dnn_rt.config.suggestions import suggest
 from jetson_dnn_rt.errors import ConfigurationError
 
 Values = TypeVar("Values")
@@ -25,6 +26,9 @@ _ITEM = "parameter"
 
 _EMPTY: dict[Any, Any] = {tuple[str, ...]: "", tuple[int, ...]: -1, tuple[float, ...]: -1.0}
 """How an empty list is written: ROS cannot tell the type of ``[]``."""
+
+_KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+_ELEMENTS = {int: "whole numbers", float: "numbers", str: "texts"}
 
 _SMALLEST = {"ms": 1e-6, "Hz": 1e-6}
 """Smallest value above 0 by unit. Less than a nanosecond would become 0, which often has a meaning
@@ -83,8 +87,8 @@ class Item:
         if self.kind is float:
             value = _to_float(value)
         if not isinstance(value, self.kind) or (self.kind is int and isinstance(value, bool)):
-            kind = " or ".join((self.kind.__name__, *self.words))
-            raise ConfigurationError(f"{self.name} must be a {kind}: {_show(value)}")
+            kind = " or ".join((_KINDS[self.kind], *self.words))
+            raise ConfigurationError(f"{self.name} must be {kind}: {_show(value)}")
         if self.limits is not None and not self.limits[0] <= value <= self.limits[1]:
             low, high = self.limits
             raise ConfigurationError(f"{self.name} must be in [{low:g}, {high:g}]: {_show(value)}")
@@ -96,8 +100,9 @@ class Item:
                 f"{self.name} must be 0 or at least {smallest:g} {self.unit}: {value!r}"
             )
         if self.choices and value not in self.choices:
+            hint = suggest(str(value), filter(None, self.choices))
             raise ConfigurationError(
-                f"{self.name} must be one of {self.listed_choices}: {_show(value)}"
+                f"{self.name} must be one of {self.listed_choices}: {_show(value)}{hint}"
             )
         return value
 
@@ -122,9 +127,8 @@ class Item:
         if element is float and isinstance(values, (list, tuple)):
             values = [_to_float(v) for v in values]
         if not isinstance(values, (list, tuple)) or not all(type(v) is element for v in values):
-            raise ConfigurationError(
-                f"{self.name} must be a list of {element.__name__}: {_show(value)}"
-            )
+            kind = f"a list of {_ELEMENTS[element]}, written [a, b]"
+            raise ConfigurationError(f"{self.name} must be {kind}: {_show(value)}")
         if element is float and not all(math.isfinite(v) for v in values):
             raise ConfigurationError(f"{self.name} must be finite: {_show(values)}")
         return tuple(v for v in values if v != _EMPTY[self.kind])

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import yaml
 
 from jetson_dnn_rt.config.declaration import Values, read_values
 from jetson_dnn_rt.config.nodes import PERCEPTION, PerceptionNodeConfig
+from jetson_dnn_rt.config.suggestions import find_similar
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.safety import small_files
 from jetson_dnn_rt.safety import yaml_files as safe_yaml
@@ -38,23 +40,32 @@ _Loader.add_implicit_resolver(
 
 
 @dataclass(frozen=True)
+class Section:
+    """Values for the nodes whose full names match a pattern, as ``/**/detector``."""
+
+    pattern: str
+    values: dict[str, Any]  # by their names with dots
+    place: str  # file and line, for errors
+    lines: dict[str, int]  # of the values, by their names
+
+
+@dataclass(frozen=True)
 class ParameterFile:
     """The sections of a file, in its order.
 
-    A section is the pattern of the full names of nodes, as ``/**/detector``, with the values by
-    their names with dots. `given_namespace` says where the nodes are, if that is known.
+    `given_namespace` says where the nodes are, if that is known.
     """
 
     path: Path
-    sections: tuple[tuple[str, dict[str, Any]], ...]
+    sections: tuple[Section, ...]
     given_namespace: str = ""
 
     def of(self, name: str) -> dict[str, Any]:
         """Values of the node ``/rear/detector`` (full name); later sections win, as in rcl."""
         values: dict[str, Any] = {}
-        for pattern, section in self.sections:
-            if matches(pattern, name):
-                values |= section
+        for section in self.sections:
+            if matches(section.pattern, name):
+                values |= section.values
         return values
 
     @property
@@ -62,8 +73,8 @@ class ParameterFile:
         """Namespace of `perception`, as given or as in the file: ``/`` or ``/robot/``."""
         if self.given_namespace.strip("/"):
             return f"/{self.given_namespace.strip('/')}/"
-        for pattern, _ in self.sections:
-            space, _, name = pattern.rpartition("/")
+        for section in self.sections:
+            space, _, name = section.pattern.rpartition("/")
             if name == PERCEPTION and "*" not in space:
                 return f"{space}/"
         return "/"
@@ -89,22 +100,39 @@ class ParameterFile:
         Raises
         ------
         ConfigurationError
-            When one cannot be used; the text begins with the file and the node.
+            When one cannot be used; the text begins with the node, and before it the file unless
+            `overrides` are to blame.
         """
         given = {**self.of_task(node), **(overrides or {})}
         try:
             return read_values(declaration, given, **defaults)
         except ConfigurationError as error:
+            if overrides:
+                self.read(declaration, node, **defaults)  # raises where the file is to blame
+                raise ConfigurationError(f"{node}: {error}") from error
             raise ConfigurationError(f"{self.path}: {node}: {error}") from error
 
 
 def read_parameter_file(path: Path) -> ParameterFile:
-    """Read a file of ROS parameters; ConfigurationError when it is missing or damaged."""
+    """Read a file of ROS parameters; ConfigurationError when it is missing, damaged or empty."""
     try:
         root = yaml.compose(small_files.read_text(path, MAX_BYTES), Loader=_Loader)
-        sections = tuple(_find_sections(root, "")) if root is not None else ()
-    except (OSError, ValueError, yaml.YAMLError) as error:
+        sections = tuple(_find_sections(root, path)) if root is not None else ()
+    except FileNotFoundError as error:
+        raise ConfigurationError(f"parameter file {path} does not exist") from error
+    except yaml.MarkedYAMLError as error:
+        raise ConfigurationError(f"parameter file {path}{_explain(error)}") from error
+    except OSError as error:
+        raise ConfigurationError(
+            f"parameter file {path} cannot be read: {error.strerror}; give a YAML file"
+        ) from error
+    except (ValueError, yaml.YAMLError) as error:
         raise ConfigurationError(f"parameter file {path}: {error}") from error
+    if not sections:
+        raise ConfigurationError(
+            f"parameter file {path} is empty: it must hold names of nodes, each with {_VALUES}; "
+            "config/perception.param.yaml of the package is one with a comment for each"
+        )
     return ParameterFile(path, sections)
 
 
@@ -118,32 +146,52 @@ def read_parameter_files(paths: Sequence[Path], namespace: str = "") -> Paramete
     return ParameterFile(Path(", ".join(map(str, paths))), sections, namespace)
 
 
-def _find_sections(node: yaml.Node, space: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _explain(error: yaml.MarkedYAMLError) -> str:
+    """Where the file is wrong, and how; the parser's own words for a tab are a riddle."""
+    mark = error.problem_mark or error.context_mark
+    problem = str(error.problem or error.context)
+    if "'\\t'" in problem:
+        problem = "a tab: YAML is indented with spaces"
+    return f", line {mark.line + 1}: {problem}" if mark is not None else f": {problem}"
+
+
+def _find_sections(root: yaml.Node, path: Path, space: str = "") -> Iterator[Section]:
     # Walked as nodes: in a dict only the last of two equal names would be left.
-    if not isinstance(node, yaml.MappingNode):
-        raise ValueError(f"{space or 'the file'} must hold names of nodes with {_VALUES}")
-    for key, value in node.value:
-        if (name := _name_of(key)) == _VALUES:
-            yield space, _flatten(value)
+    line = root.start_mark.line + 1
+    if not isinstance(root, yaml.MappingNode):
+        if not space:
+            raise ValueError(f"it must hold names of nodes, each with {_VALUES}")
+        above = posixpath.basename(posixpath.dirname(space))
+        if meant := find_similar(above, [_VALUES]):
+            raise ValueError(f"line {line}: {above}; did you mean {meant}?")
+        raise ValueError(
+            f"line {line}: {space} must hold names of nodes with {_VALUES}; parameters of a node "
+            f"are written NODE: {{{_VALUES}: {{NAME: VALUE}}}}"
+        )
+    for name_node, value in root.value:
+        if (name := _name_of(name_node)) == _VALUES:
+            lines: dict[str, int] = {}
+            place = f"{path}, line {name_node.start_mark.line + 1}"
+            yield Section(space, _flatten(value, lines), place, lines)
         else:
-            yield from _find_sections(value, f"{space}/{name.strip('/')}")
+            yield from _find_sections(value, path, f"{space}/{name.strip('/')}")
 
 
-def _flatten(node: yaml.Node) -> dict[str, Any]:
+def _flatten(node: yaml.Node, lines: dict[str, int], above: str = "") -> dict[str, Any]:
     if isinstance(node, yaml.ScalarNode) and not node.value:
         return {}
     if not isinstance(node, yaml.MappingNode):
         raise ValueError(f"{_VALUES} must hold names with values")
     values: dict[str, Any] = {}
     for key, value in node.value:
-        group = _name_of(key)
+        name = f"{above}{_name_of(key)}"
+        if len(name) > MAX_NAME:
+            raise ValueError(f"a name has more than {MAX_NAME} characters: {above}...")
         if isinstance(value, yaml.MappingNode):
-            for name, inner in _flatten(value).items():
-                if len(group) + len(name) >= MAX_NAME:
-                    raise ValueError(f"a name has more than {MAX_NAME} characters: {group}...")
-                values[f"{group}.{name}"] = inner
+            values |= _flatten(value, lines, f"{name}.")
         else:
-            values[group] = _construct(value)
+            values[name] = _construct(value)
+            lines[name] = key.start_mark.line + 1
     return values
 
 

@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import logging
 import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from jetson_dnn_rt.config.checked_names import check_names
 from jetson_dnn_rt.config.nodes import (
     COORDINATOR,
     PERCEPTION,
@@ -20,8 +22,11 @@ from jetson_dnn_rt.config.nodes import (
 )
 from jetson_dnn_rt.config.parameter_file import ParameterFile, read_parameter_files
 from jetson_dnn_rt.config.process import ProcessConfig
+from jetson_dnn_rt.config.suggestions import suggest
 from jetson_dnn_rt.config.task import TaskConfig, defaults_of
 from jetson_dnn_rt.errors import ConfigurationError
+
+logger = logging.getLogger(__name__)
 
 Overrides = Mapping[str, Mapping[str, Any]]
 """Values that override those of a file, by node and by their ROS names."""
@@ -44,13 +49,16 @@ def load_config(*paths: Path | str, namespace: str = "") -> PerceptionConfig:
     Raises
     ------
     ConfigurationError
-        When a file is missing or damaged, or holds a value that cannot be used.
+        When a file is missing or damaged, or holds a name or value that cannot be used.
     """
     return read_config(read_parameter_files([Path(path) for path in paths], namespace))
 
 
 def read_config(
-    file: ParameterFile, overrides: Overrides | None = None, only: Sequence[str] = ()
+    file: ParameterFile,
+    overrides: Overrides | None = None,
+    only: Sequence[str] = (),
+    **options: Any,
 ) -> PerceptionConfig:
     """Check the values of the nodes of `perception`.
 
@@ -62,19 +70,23 @@ def read_config(
         Values that override the file's.
     only : sequence of str
         Read only these tasks; empty = all.
+    options
+        Of `check_names`.
 
     Raises
     ------
     ConfigurationError
-        When a value cannot be used, or a task in `only` or a node in `overrides` is not there.
+        When a name is misspelt (`check_names`) or a value cannot be used, or a task in `only` or a
+        node in `overrides` is not there.
     """
-    given = dict(overrides or {})
-    own = file.read(PerceptionNodeConfig, PERCEPTION, given.pop(PERCEPTION, {}))
-    _refuse_unknown(file, only, own.tasks)
+    for note in check_names(file, overrides, **options):
+        logger.warning("%s", note)
+    given = overrides or {}
+    own = file.read(PerceptionNodeConfig, PERCEPTION, given.get(PERCEPTION))
+    refuse_unknown_tasks(file, only, own.tasks)
     names = [name for name in own.tasks if not only or name in only]
     if not names:
         raise ConfigurationError(f"{file.path} has no task")
-    _refuse_unknown(file, given, (*names, *own.cameras, COORDINATOR))
     tasks = [
         read_task(file, name, given.get(name), default_camera(name, own.cameras)) for name in names
     ]
@@ -116,9 +128,11 @@ def refuse_shared_topics(outputs: Mapping[str, Sequence[str]]) -> None:
             )
 
 
-def _refuse_unknown(file: ParameterFile, names: Sequence[str] | Overrides, known: Any) -> None:
-    unknown = sorted(set(names) - set(known))
+def refuse_unknown_tasks(file: ParameterFile, wanted: Sequence[str], known: Sequence[str]) -> None:
+    """Refuse tasks that are asked for by names that the file has not."""
+    unknown = sorted(set(wanted) - set(known))
     if unknown:
         raise ConfigurationError(
             f"there is no task {', '.join(unknown)} in {file.path}, but {', '.join(known)}"
+            f"{suggest(unknown[0], known)}"
         )

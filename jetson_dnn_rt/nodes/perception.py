@@ -8,14 +8,18 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from rclpy.lifecycle import TransitionCallbackReturn
 from rclpy.node import Node
 
+from jetson_dnn_rt.config.checked_names import check_names, describe_unknown, is_shared
 from jetson_dnn_rt.config.nodes import COORDINATOR, PerceptionNodeConfig
+from jetson_dnn_rt.config.parameter_file import read_parameter_files
 from jetson_dnn_rt.config.perception import default_camera, refuse_shared_topics
 from jetson_dnn_rt.config.result_topics import list_results
+from jetson_dnn_rt.config.suggestions import suggest
 from jetson_dnn_rt.config.task import AUTO, wants_trial
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.nodes.cameras.camera import CameraNode
@@ -80,9 +84,10 @@ class PerceptionNode(ManagedNode):
         coordinators = [COORDINATOR] if values.coordinator else []
         unknown = sorted(set(given) - {*values.tasks, *values.cameras, *coordinators})
         if unknown:
+            known = (*values.tasks, *values.cameras, *coordinators)
             raise ConfigurationError(
                 f"there is no {', '.join(unknown)}: tasks are {', '.join(values.tasks)}, cameras "
-                f"{', '.join(values.cameras) or 'none'}"
+                f"{', '.join(values.cameras) or 'none'}{suggest(unknown[0], known)}"
             )
         arguments = filter_arguments(arguments)
         # To reconfigure a child would be to reconfigure the whole.
@@ -137,9 +142,21 @@ class PerceptionNode(ManagedNode):
             )
         for child, node in self.named_children.items():
             _check_names(child, node, given.get(child, {}))
+        for node in (self, *self.children):
+            node.refuse_misspelt()
         self._diagnostics = DiagnosticsPublisher(
             self, {"perception_status": self._make_status}, process=True
         )
+
+    def check_files(self, arguments: Sequence[str]) -> None:
+        """Check the names in the parameter files of a command line, see `check_names`.
+
+        ConfigurationError: one is misspelt. rclpy itself drops what matches no node.
+        """
+        files = [Path(value) for option, value in pairwise(arguments) if option == "--params-file"]
+        if files:
+            for note in check_names(read_parameter_files(files, self.get_namespace())):
+                self.get_logger().warning(note)
 
     @property
     def named_children(self) -> dict[str, ManagedNode]:
@@ -188,7 +205,10 @@ class PerceptionNode(ManagedNode):
             if node.state_name == "finalized":
                 reason = node.fault or "it was shut down; fix: restart the process"
                 raise ConfigurationError(f"{word}{name} is finalized: {reason}")
-            done = getattr(node, f"trigger_{verb}")() if node.state_name == before else SUCCESS
+            done = SUCCESS
+            if node.state_name == before:
+                with node.silenced():  # the error below has its fault
+                    done = getattr(node, f"trigger_{verb}")()
             if done != SUCCESS:
                 kind = LedNodeError if done == BROKEN else ConfigurationError
                 raise kind(f"{word}{name}: {node.fault}")
@@ -265,9 +285,9 @@ class PerceptionNode(ManagedNode):
 def _check_names(name: str, node: Node, parameters: Mapping[str, Any]) -> None:
     """Refuse a misspelt parameter: rclpy itself silently drops undeclared ones."""
     for parameter_name in parameters:
-        known = parameter_name.startswith("qos_overrides.")
-        if not known and not node.has_parameter(parameter_name):
-            raise ConfigurationError(f"{name} has no parameter {parameter_name!r}")
+        if not is_shared(parameter_name) and not node.has_parameter(parameter_name):
+            known = node.get_parameters_by_prefix("")
+            raise ConfigurationError(f"{name}: {describe_unknown(parameter_name, known)}")
 
 
 def filter_arguments(arguments: Sequence[str]) -> list[str]:

@@ -23,6 +23,9 @@ DELAYS_NS = {"gpu": 5_000_000, "emc": 8_000_000}
 """Time until a new clock takes effect, measured on an Orin Nano (arXiv 2606.16106)."""
 CPU_DELAY_NS = 1_000_000  # delay of CPU domains, whatever their name
 
+UNKNOWN = "unknown clocks"
+"""A configuration of no domain, for people: nothing shows what the clocks are."""
+
 IntArray: TypeAlias = npt.NDArray[np.int64]
 
 
@@ -83,7 +86,7 @@ class ClockDomain:
 class ClockSpace(Sequence[ClockConfiguration]):
     """All configurations of some domains with different names, numbered.
 
-    Without any domain it has one configuration, the empty one: fixed clocks.
+    Without any domain it has one configuration, the empty one: unknown clocks.
     """
 
     slowest = 0
@@ -193,7 +196,7 @@ class ClockSpace(Sequence[ClockConfiguration]):
 
 
 def format_clocks(names: Sequence[str], configuration: ClockConfiguration) -> str:
-    """A configuration as text; ``fixed clocks`` when there is no domain."""
+    """A configuration as text; `UNKNOWN` when there is no domain: they may be anything."""
     parts = []
     for name, option in zip(names, configuration, strict=True):
         if option.frequency_hz == 0:
@@ -204,4 +207,4 @@ def format_clocks(names: Sequence[str], configuration: ClockConfiguration) -> st
         plain = option.mask in (0, (1 << option.cores) - 1)
         mask = "" if plain else f" ({option.mask:#x})"
         parts.append(f"{name} {option.frequency_hz / 1e6:.10g} MHz{cores}{mask}")
-    return ", ".join(parts) or "fixed clocks"
+    return ", ".join(parts) or UNKNOWN

@@ -12,7 +12,7 @@ from jetson_dnn_rt.platforms.controls import CPUS, find_cpu_controls
 from jetson_dnn_rt.platforms.files import SystemFiles
 from jetson_dnn_rt.platforms.jetson import JetsonPlatform, is_jetson
 from jetson_dnn_rt.platforms.nvml import NvmlPlatform, load_nvml
-from jetson_dnn_rt.platforms.platform import FixedPlatform, Platform
+from jetson_dnn_rt.platforms.platform import Platform, UnknownPlatform
 from jetson_dnn_rt.platforms.power import Meter, RaplMeter, SumMeter
 from jetson_dnn_rt.platforms.settable import SettablePlatform, WriteSession
 
@@ -25,7 +25,7 @@ def detect(
     switch_cores: bool = True,
     files: SystemFiles | None = None,
 ) -> Platform:
-    """Open this machine: a Jetson, a PC with cpufreq or RAPL, a GPU alone, or fixed clocks.
+    """Open this machine: a Jetson, a PC with cpufreq or RAPL, a GPU alone, or unknown clocks.
 
     `close` the platform, or use it in a ``with`` statement. `root` is that of the kernel's files,
     which `files` reads and writes; another folder simulates another machine. With `allow_writes`
@@ -59,7 +59,9 @@ def detect(
     if gpu is not None:
         return gpu
     reason = f"no cpufreq, and the GPU cannot be read: {lack}" if lack else ""
-    return FixedPlatform(reason or "no clocks are visible (virtual machine?)")
+    return UnknownPlatform(
+        reason or "neither cpufreq nor devfreq is visible (virtual machine or container?)"
+    )
 
 
 def _read_processor(files: SystemFiles) -> str:

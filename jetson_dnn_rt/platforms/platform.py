@@ -28,7 +28,7 @@ class Power:
 class Platform(ABC):
     """A machine. Leaving its ``with`` block closes it."""
 
-    name: str  # "jetson", "linux", "nvml" or "fixed"
+    name: str  # "jetson", "linux", "nvml" or "unknown"
     title: str  # its name for people
     space: ClockSpace
     """Its clock configurations; a single one where nothing is visible or selectable."""
@@ -81,15 +81,15 @@ class Platform(ABC):
         return find_mode(self.modes, name, self.title).index(self.space)
 
 
-class FixedPlatform(Platform):
+class UnknownPlatform(Platform):
     """A machine whose clocks can be neither read nor set: a container, a virtual machine."""
 
-    name = "fixed"
+    name = "unknown"
 
-    title = "a machine with fixed clocks"
+    title = "a machine without visible clocks"
     space = ClockSpace([])
 
-    def __init__(self, reason: str = "its clocks are fixed") -> None:
+    def __init__(self, reason: str = "its clocks are unknown") -> None:
         self.reason = reason
 
     def read(self) -> ClockConfiguration:

@@ -47,6 +47,8 @@ def describe_platform(platform: Platform) -> dict[str, Any]:
     """A platform, with its clocks (or why they cannot be read) and power mode as read back now."""
     try:
         clocks = format_clocks(platform.space.names, platform.read())
+        if not platform.space.names:
+            clocks = f"{clocks}: {platform.reason}"
     except PlatformError as error:
         clocks = f"not read: {error}"
     return {

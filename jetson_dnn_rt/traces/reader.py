@@ -85,7 +85,10 @@ def open_trace(path: Path) -> Trace:
     ValueError when there is no trace, or one of a later version; the text names it.
     """
     if not path.exists():
-        raise ValueError(f"{path}: No such file or folder")
+        raise ValueError(
+            f"{path}: No such file or folder; give what --output of run, evaluate or profile, or "
+            "trace_dir of the nodes, wrote"
+        )
     found = _find_parts(path)
     if not found:
         raise ValueError(f"{path} is no job trace: a folder with jobs-*.parquet, or a file of it")

@@ -10,11 +10,14 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from jetson_dnn_rt.backends.registry import BACKENDS, PRECISIONS
+from jetson_dnn_rt.config.suggestions import suggest
 from jetson_dnn_rt.errors import ConfigurationError
 
 METHODS = ("tucker", "svd")
 RULES = ("macs", "ratio", "energy", "evbmf")
 FULL = "full"
+
+LIST = "docs/variants.md lists the names"
 
 _DECOMPOSITION = re.compile(
     rf"({'|'.join(METHODS)})-(?:({'|'.join(RULES[1:])})-)?(0\.\d{{2,}}|1\.00)"
@@ -100,10 +103,15 @@ class VariantSpec:
             except ConfigurationError as error:
                 raise ConfigurationError(f"{name}: {error}; or {FULL}") from error
             object.__setattr__(self, "decomposition", str(parsed))
-        if self.backend not in BACKENDS:
-            raise ConfigurationError(f"{name}: back end must be one of {', '.join(BACKENDS)}")
-        if self.precision not in PRECISIONS:
-            raise ConfigurationError(f"{name}: precision must be one of {', '.join(PRECISIONS)}")
+        for what, given, known in (
+            ("back end", self.backend, BACKENDS),
+            ("precision", self.precision, PRECISIONS),
+        ):
+            if given not in known:
+                raise ConfigurationError(
+                    f"{name}: {what} must be one of {', '.join(known)}{suggest(given, known)} "
+                    f"({LIST})"
+                )
 
     @property
     def is_full(self) -> bool:
@@ -127,7 +135,7 @@ class VariantSpec:
         if not at or not rest:
             raise ConfigurationError(
                 f"variant {text!r} must look like full@openvino-fp32: DECOMPOSITION@BACKEND"
-                "[-PRECISION]"
+                f"[-PRECISION]{_complete(text)} ({LIST})"
             )
         backend, dash, precision = rest.partition("-")
         return VariantSpec(decomposition, backend, precision if dash else "fp32")
@@ -136,3 +144,17 @@ class VariantSpec:
         if self.backend == "null":
             return f"{self.decomposition}@null"
         return f"{self.decomposition}@{self.backend}-{self.precision}"
+
+
+def _complete(part: str) -> str:
+    """What a part of a name was probably meant to be, as the end of a sentence."""
+    backend, _, precision = part.partition("-")
+    if part in PRECISIONS:
+        whole = f"{FULL}@{'torch' if part == 'fp16' else 'openvino'}-{part}"
+    elif backend in BACKENDS:
+        whole = f"{FULL}@{backend}-{precision or 'fp32'}"
+    elif part == FULL or _DECOMPOSITION.fullmatch(part):
+        whole = f"{part}@openvino-fp32"
+    else:
+        return ""
+    return f"; did you mean {whole}?"

@@ -434,6 +434,7 @@ def test_oldest_version(monkeypatch, version, works):
 def test_an_installation_of_nothing(monkeypatch):
     """What `pip install tensorrt` leaves where the libraries could not be fetched."""
     monkeypatch.setitem(sys.modules, "tensorrt", ModuleType("tensorrt"))
+    monkeypatch.setattr(api, "has_gpu", lambda: True)
     with pytest.raises(BackendUnavailableError, match="cannot be imported"):
         api.import_tensorrt()
 
@@ -453,3 +454,13 @@ def test_messages_are_heard_while_listening(trt):
     messages.logger.log(severity.ERROR, "after")
     assert heard.errors == ["error", "internal_error"]
     assert heard.warnings == ["warning"]
+
+
+@pytest.mark.parametrize("name", ["nvidia0", "nvhost-gpu", "nvgpu", "dxg"])
+def test_a_gpu_is_there_by_its_device_files(tmp_path, name):
+    assert not api.has_gpu(tmp_path)
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev" / "nvidiactl").touch()
+    assert not api.has_gpu(tmp_path)
+    (tmp_path / "dev" / name).touch()
+    assert api.has_gpu(tmp_path)

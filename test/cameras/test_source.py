@@ -55,7 +55,7 @@ def test_every_source_has_something_that_opens_it(scheme):
         ),
         ("video", "names nothing after 'video:'"),
         ("video:/nowhere.mp4", "video /nowhere.mp4 is not there"),
-        ("images:/nowhere", "images: /nowhere is not a folder"),
+        ("images:/nowhere", "images: /nowhere does not exist; give a folder"),
         ("device:/dev/video999", "camera /dev/video999 is not there"),
         ("synthetic:640", "the size is written as 640x480"),
         ("synthetic:16x16", "size must be at least 64"),

@@ -205,7 +205,7 @@ def test_a_refused_variant_is_no_failure(run, build, capsys, monkeypatch):
     ("change", "arguments", "text"),
     [
         (("variants: [full@null]", "variants: [fast]"), [], "detector: variant 'fast'"),
-        (("threads: 1", "threads: many"), [], "threads must be a int"),
+        (("threads: 1", "threads: many"), [], "threads must be a whole number"),
         (("tasks: [detector, segmenter]", "workers: 0"), [], "workers must be in [1, 64]"),
         (("threads: 1", "engine_cache: none"), [], "nowhere to keep"),
         (("threads: 1", "engine_cache: /proc/none"), [], "cannot be written"),
@@ -326,7 +326,7 @@ def test_library_lists_whatever_is_there(cache, run, capsys):
 
 def test_an_empty_library(cache, run, capsys):
     assert main.main(["library", "list"]) == 0
-    assert capsys.readouterr().out == f"{cache} is empty\n"
+    assert capsys.readouterr().out == f"{cache} does not exist\n"
     code, result, _ = run("library", "prune")
     assert (code, result["removed"], result["size_mb"]) == (0, [], 0)
 

@@ -58,7 +58,6 @@ def test_what_is_no_jetson(tmp_path):
         (["performance", "performance"], False, True, ""),
         (["performance", "schedutil"], False, False, "cpupower"),
         (["schedutil", "schedutil"], True, False, "jetson_clocks"),
-        ([], False, True, ""),
     ],
 )
 def test_governor(tmp_path, governors, jetson, ok, fix):
@@ -237,6 +236,11 @@ def test_pc(tmp_path):
 def test_virtual_machine(tmp_path):
     found = look(tmp_path)
     assert not any(check.ok for check in found.values())
+    assert found["platform"].detail == "a machine without visible clocks (unknown)"
+    assert found["clocks"].detail.startswith("unknown: neither cpufreq nor devfreq is visible")
+    governor = doctor.check_governor(tmp_path)
+    assert (governor.ok, governor.fix) == (False, "")
+    assert governor.detail.startswith("unknown: no cpufreq is visible")
     assert "virtual machine" in found["set clocks"].detail
 
 

@@ -133,7 +133,6 @@ def test_bad_options_end_with_code_2_and_say_which(arguments, capsys):
         ("/**:\n  ros__parameters:\n    tasks: [detector, segmenter]\n", ["detector"]),
         ("/robot/perception:\n  ros__parameters: {tasks: [segmenter, b]}\n", ["b"]),
         ("detector:\n  ros__parameters: {}\n", ["detector"]),
-        ("", ["detector"]),
     ],
 )  # fmt: skip
 def test_segmenter_none_takes_it_out_of_the_tasks(tmp_path, text, tasks):

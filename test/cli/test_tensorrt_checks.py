@@ -15,6 +15,7 @@ from fake_tensorrt import make_tensorrt
 from onnxruntime import InferenceSession
 
 from jetson_dnn_rt.backends.registry import inspect_backend
+from jetson_dnn_rt.backends.tensorrt import api
 from jetson_dnn_rt.backends.tensorrt import trial as tensorrt_trial
 from jetson_dnn_rt.backends.tensorrt.trial import SHAPE, TrialPart, run_reference
 from jetson_dnn_rt.cli import main
@@ -73,6 +74,7 @@ def test_a_build_that_fails(equipped, capsys):
 
 def test_no_library(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorrt", None)
+    monkeypatch.setattr(api, "has_gpu", lambda: True)
     code, found = run_doctor(capsys)
     assert code == 1
     check = found["checks"]["tensorrt"]
@@ -82,6 +84,10 @@ def test_no_library(capsys, monkeypatch):
     assert found["checks"]["trial"]["detail"].startswith("not run, missing: tensorrt")
     assert main.main(["doctor", "--tensorrt"]) == 1
     assert "TensorRT does not work here: tensorrt" in capsys.readouterr().out
+    monkeypatch.setattr(api, "has_gpu", lambda: False)
+    _, found = run_doctor(capsys)
+    check = found["checks"]["tensorrt"]
+    assert (check["detail"], check["fix"]) == (api.NO_GPU, "")
 
 
 def test_a_library_without_a_device(capsys, monkeypatch):

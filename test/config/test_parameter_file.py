@@ -82,7 +82,6 @@ def test_values_have_the_types_of_ros(tmp_path, text, value):
 @pytest.mark.parametrize(
     ("text", "tasks"),
     [
-        ("", ["detector", "segmenter"]),
         ("perception: {ros__parameters: {tasks: [a, rear/b]}}", ["a", "rear/b"]),
         ("perception: {ros__parameters: {tasks: ['']}}", []),
         ("/robot/perception: {ros__parameters: {tasks: [b]}}", ["b"]),
@@ -107,7 +106,7 @@ def test_tasks_are_in_the_namespace_of_perception(tmp_path):
     ["[1, 2", "\x00", "[1, 2]", "a: 3", "a: {b: 3}",
      "a: {ros__parameters: {b: &y {c: *y}}}", "a: {ros__parameters: [1]}",
      "perception: {ros__parameters: {tasks: detector}}",
-     "perception: {ros__parameters: {tasks: [1]}}"],
+     "perception: {ros__parameters: {tasks: [1]}}", "", "# nothing\n", "{}"],
 )  # fmt: skip
 def test_a_file_of_another_form_is_refused(tmp_path, text):
     with pytest.raises(ConfigurationError, match=r"params\.yaml"):

@@ -53,10 +53,10 @@ def test_options_go_before_the_file(file):
 @pytest.mark.parametrize(
     ("overrides", "only", "text"),
     [
-        ({"rear": {}}, [], "no task rear in .*p.yaml, but rear/detector, segmenter, front"),
+        ({"rear": {}}, [], "no node rear here, but perception, front, rear/detector, segm"),
         ({}, ["rear"], "no task rear"),
         ({"perception": {"tasks": [""]}}, [], "no task"),
-        ({"segmenter": {"stages": -1}}, [], r"p.yaml: segmenter: stages must be in \[0, 64\]"),
+        ({"segmenter": {"stages": -1}}, [], r"^segmenter: stages must be in \[0, 64\]"),
     ],
 )
 def test_what_cannot_be_used_is_refused(file, overrides, only, text):

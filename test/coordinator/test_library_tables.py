@@ -22,7 +22,7 @@ from jetson_dnn_rt.coordinator.tables.library_tables import (
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.models.sources.registry import load_model
 from jetson_dnn_rt.platforms.boards import tx2_space
-from jetson_dnn_rt.platforms.platform import FixedPlatform
+from jetson_dnn_rt.platforms.platform import UnknownPlatform
 from jetson_dnn_rt.tasks import Stage
 from jetson_dnn_rt.variants.library.library import Library
 from jetson_dnn_rt.variants.measuring.agreement import Agreement
@@ -151,7 +151,7 @@ def test_profiles_that_do_not_fit_are_refused(change, text):
 
 
 def test_fixed_clocks_are_one_configuration():
-    platform = FixedPlatform()
+    platform = UnknownPlatform()
     table = make_clock_table(platform.space, platform.read())
     assert (len(table), table.max_n, table.max_q, table.fastest) == (1, 0, 0, 0)
     space = tx2_space()

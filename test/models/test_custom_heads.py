@@ -80,8 +80,12 @@ def test_a_decoder_of_the_user(module, tmp_path):
     [
         ("{}:Wrong", ModelError, "returns Classification, its kind 'detection' needs Detections"),
         ("{}:NoKind", ConfigurationError, "must be a class with a `kind`"),
-        ("{}:Missing", ConfigurationError, "cannot be imported: AttributeError"),
-        ("no_such_module:X", ConfigurationError, "cannot be imported: ModuleNotFoundError"),
+        ("{}:Missing", ConfigurationError, "has no Missing; it has"),
+        (
+            "no_such_module:X",
+            ConfigurationError,
+            "there is no module no_such_module; add its folder",
+        ),
         ("../x:Y", ConfigurationError, "must have the form package.module:Class"),
         ("{}:Brightest", ModelError, "fails on outputs .*not for 64x64"),
     ],

@@ -187,11 +187,11 @@ def test_further_inputs_are_constants_of_the_user(tmp_path):
     ("constants", "words"),
     [
         (["factor"], "must have the form NAME=VALUE"),
-        (["factor=[1, 2, 3]"], r"factor=\[1, 2, 3\] is not 'factor' FLOAT \[1, 2\]"),
-        (["factor=a"], "is not 'factor'"),
+        (["factor=[1, 2, 3]"], r"factor=\[1, 2, 3\] is no value for 'factor' FLOAT \[1, 2\]"),
+        (["factor=a"], "is no value for 'factor'"),
         (["factor=.nan", "factor2=1"], "no input 'factor2'"),
         (["other=1"], "no input 'other', there are: factor"),
-        (["factor=!!python/object:os.system {}"], "not YAML"),
+        (["factor=!!python/object:os.system {}"], "no value in YAML"),
     ],
 )
 def test_constants_that_cannot_be_used(tmp_path, constants, words):

@@ -25,7 +25,7 @@ from jetson_dnn_rt.coordinator.clock_thread import (
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable
 from jetson_dnn_rt.platforms.clocks import ClockSpace
 from jetson_dnn_rt.platforms.detect import detect
-from jetson_dnn_rt.platforms.platform import FixedPlatform
+from jetson_dnn_rt.platforms.platform import UnknownPlatform
 from jetson_dnn_rt.safety.faults import FAULTS
 
 TIMEOUT_S = 120.0
@@ -193,7 +193,7 @@ def test_power_is_measured_and_summed_up(platform):
 
 def test_a_machine_that_shows_nothing_has_no_power():
     space = ClockSpace([])
-    thread = ClockThread(FixedPlatform(), ClockTable(space, np.array([0]), np.zeros(1), 0, 0))
+    thread = ClockThread(UnknownPlatform(), ClockTable(space, np.array([0]), np.zeros(1), 0, 0))
     thread.start()
     assert thread.stop(TIMEOUT_S)
     assert math.isnan(thread.power.power_w)

@@ -150,7 +150,7 @@ def test_threads_are_a_number_or_the_word(ros):
         result = ros.set(node, threads=value)
         assert (result.successful, result.reason) == (
             False,
-            f"threads must be a int or auto: {value!r}",
+            f"threads must be a whole number or auto: {value!r}",
         )
     assert "Max: 1024" in ros.set(node, threads=1025).reason
     descriptor = node.describe_parameter("threads")

@@ -309,9 +309,21 @@ _TASKS = "perception: {ros__parameters: {tasks: [TASKS], cameras: [camera, rear/
 @pytest.mark.parametrize(
     ("text", "arguments", "reason"),
     [
-        ("", {"cameras": "front", "input_image_topic": "/x"}, "cameras and input_image_topic are"),
-        ("", {"cameras": "front/a,front/b"}, "nodes: front/detector, front/segmenter appears twi"),
-        ("", {"autostart": "maybe"}, "true or false expected, not 'maybe'"),
+        (
+            "/**: {ros__parameters: }",
+            {"cameras": "front", "input_image_topic": "/x"},
+            "cameras and input_image_topic are",
+        ),
+        (
+            "/**: {ros__parameters: }",
+            {"cameras": "front/a,front/b"},
+            "nodes: front/detector, front/segmenter appears twi",
+        ),
+        (
+            "/**: {ros__parameters: }",
+            {"autostart": "maybe"},
+            "true or false expected, not 'maybe'",
+        ),
         (
             _TASKS.replace("TASKS", "a, b"),
             {"composed": "false"},
@@ -328,7 +340,7 @@ _TASKS = "perception: {ros__parameters: {tasks: [TASKS], cameras: [camera, rear/
             {"namespace": "rover"},
             r"is for /robot/perception, but the node here is /rover/perception; fix: another",
         ),
-        ("perception: 1", {}, "params.yaml: /perception must hold names of nodes"),
+        ("perception: 1", {}, "params.yaml: line 1: /perception must hold names of nodes"),
     ],
 )
 def test_what_cannot_be_started_is_refused(tmp_path, text, arguments, reason):

@@ -159,9 +159,12 @@ def test_an_unschedulable_set_is_refused_where_configured_so(ros, refuse):
     [
         ({"perception": {"tasks": ["a", "a"], "cameras": [""]}}, "a appears twice"),
         ({"detektor": {"model": "null:1"}}, "there is no detektor"),
-        ({"detector": {"modell": "null:1"}}, "detector has no parameter 'modell'"),
+        (
+            {"detector": {"modell": "null:1"}},
+            "detector: there is no parameter modell; did you mean model",
+        ),
         ({"detector": {"threads": "two"}}, "threads"),
-        ({"detector": {"deadline_ms": "soon"}}, "deadline_ms must be a float"),
+        ({"detector": {"deadline_ms": "soon"}}, "deadline_ms must be a number"),
         ({"perception": {"realtime.cpu_affinity": [4096]}}, "cores that do not exist"),
         ({"perception": {"discipline": "rms"}}, "discipline must be one of edf, fifo"),
     ],
@@ -171,6 +174,17 @@ def test_a_configuration_that_cannot_be_used_is_refused(ros, overrides, text):
 
     with pytest.raises((ConfigurationError, ParameterException), match=text):
         ros.make(PerceptionNode, overrides=overrides)
+
+
+def test_a_fault_of_a_task_is_logged_once(ros, capfd):
+    node = make(ros, detector={"model": "onnx:/nowhere.onnx"})
+    assert not node.autostart()
+    assert "task detector: model file /nowhere.onnx" in node.fault
+    said = capfd.readouterr().err
+    assert said.count("cannot configure") == said.count("/nowhere.onnx") == 1
+    # A transition of its own is its own to report.
+    node.tasks["detector"].trigger_configure()
+    assert "[detector]: cannot configure: camera 'camera' is not conf" in capfd.readouterr().err
 
 
 def test_two_tasks_on_one_output_topic_are_refused(ros):

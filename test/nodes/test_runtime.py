@@ -100,13 +100,24 @@ def test_the_segmenter_comes_up_alone_and_ends(start):
     [
         ("workers:=0", "workers"),
         ("discipline:=rms", "discipline must be one of edf, fifo, priority: 'rms'"),
-        ("detector:deadline_ms:=soon", "deadline_ms must be a float: 'soon'"),
+        ("detector:deadline_ms:=soon", "deadline_ms must be a number: 'soon'"),
+        ("detector:dedline_ms:=5.0", "parameter dedline_ms; did you mean deadline_ms?"),
     ],
 )
 def test_a_bad_configuration_ends_it_with_code_2(start, argument, text):
     process = start("perception", "-p", argument)
     assert process.end() == 2
     assert text in "".join(process.lines)
+
+
+def test_a_misspelt_section_ends_it_with_code_2(start, tmp_path):
+    file = tmp_path / "params.yaml"
+    file.write_text("/**/detektor: {ros__parameters: {stages: 2}}\n")
+    process = start("perception", "--params-file", str(file))
+    assert process.end() == 2
+    said = "".join(process.lines)
+    assert said.count("params.yaml, line 1: section /**/detektor matches no node") == 1
+    assert "did you mean /**/detector?" in said
 
 
 def test_an_unused_task_waits_unconfigured(start):

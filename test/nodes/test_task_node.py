@@ -207,7 +207,7 @@ def test_frames_count_while_active_and_enabled_only(ros):
 
 BAD_VALUES = (
     ("confidence_threshold", 1.5, "confidence_threshold"),
-    ("confidence_threshold", "high", "must be a float"),
+    ("confidence_threshold", "high", "must be a number"),
     ("deadline_ms", -1.0, "deadline_ms"),
     ("late_results", "maybe", "late_results must be one of drop, publish: 'maybe'"),
     ("variant", "full@magic-fp32", "back end must be one of"),
@@ -216,6 +216,11 @@ BAD_VALUES = (
     ("model", "null:2", "model is read when the node is configured: clean it up first"),
     ("max_detections", 0, "max_detections"),
     ("max_detections", 1.5, "Wrong parameter type"),
+)
+UNKNOWN = (
+    ("dedline_ms", 50.0, "there is no parameter dedline_ms; did you mean deadline_ms?"),
+    ("color", "rgb", "did you mean preprocessing.color?"),
+    ("luminosity", 1.0, "docs/parameters.md lists those that there are"),
 )
 
 
@@ -228,6 +233,15 @@ def test_a_bad_value_is_rejected_with_its_reason(ros):
         assert not result.successful, (name, value)
         assert reason in result.reason
         assert bench.node.get_parameter(name).value == before
+
+
+def test_an_unknown_parameter_is_refused_with_the_one_that_was_meant(ros):
+    bench = Bench(ros)
+    for name, value, reason in UNKNOWN:
+        result = ros.set_by_service("detector", **{name: value})
+        assert not result.successful
+        assert reason in result.reason
+        assert not bench.node.has_parameter(name)
 
 
 def test_parameters_change_while_running(ros):

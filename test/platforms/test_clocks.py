@@ -71,7 +71,7 @@ def test_default_delays():
 
 
 def test_description():
-    assert ClockSpace([]).describe(0) == "fixed clocks"
+    assert ClockSpace([]).describe(0) == "unknown clocks"
     space = ClockSpace([CPU, BIG, GPU])
     assert space.describe(0) == "cpu 345 MHz x1, big off, gpu 140 MHz"
     masked = ClockSpace([ClockDomain("cpu", (ClockOption(115_200_000, 2, 0b101),))])

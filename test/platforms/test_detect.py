@@ -10,13 +10,17 @@ from sysfs_trees import write_file
 
 from jetson_dnn_rt.errors import PlatformError
 from jetson_dnn_rt.platforms.detect import detect
-from jetson_dnn_rt.platforms.platform import FixedPlatform
+from jetson_dnn_rt.platforms.platform import UnknownPlatform
+from jetson_dnn_rt.traces.metadata import describe_platform
 
 
 def test_machine_without_clocks(tmp_path):
     with detect(tmp_path, allow_writes=True) as platform:
-        assert isinstance(platform, FixedPlatform)
+        assert isinstance(platform, UnknownPlatform)
         assert platform.read() == ()
+        described = describe_platform(platform)
+        assert described["clocks"].startswith("unknown clocks: neither cpufreq nor devfreq is vis")
+        assert described["configuration"] == "unknown clocks"
         assert len(platform.space) == 1
         assert platform.power().total_w is None
         assert platform.energy_j() is None
@@ -39,7 +43,7 @@ def test_jetson_by_its_release_file_alone(tmp_path):
 
 def test_other_boards_with_a_device_tree(tmp_path):
     write_file(tmp_path, "proc/device-tree/compatible", "raspberrypi,5-model-b\0brcm,bcm2712\0")
-    assert detect(tmp_path).name == "fixed"
+    assert detect(tmp_path).name == "unknown"
 
 
 def test_this_machine_can_be_looked_at():

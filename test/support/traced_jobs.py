@@ -26,7 +26,7 @@ from jetson_dnn_rt.traces.writer import TraceWriter
 
 METADATA = TraceMetadata(
     machine={"cpu": "Some CPU", "versions": {"numpy": "1.21"}},
-    platform={"clocks": "fixed clocks"},
+    platform={"clocks": "unknown clocks"},
     realtime={"mallopt": {"applied": True, "detail": ""}},
     tasks={
         "detector": TracedTask(

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,7 +14,9 @@ from hypothesis import strategies as st
 from jetson_dnn_rt.backends.registry import BACKENDS, PRECISIONS
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.variants.library.entry import EntryKey
-from jetson_dnn_rt.variants.spec import DecompositionSpec, VariantSpec
+from jetson_dnn_rt.variants.spec import FULL, METHODS, RULES, DecompositionSpec, VariantSpec
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize(
@@ -28,6 +32,30 @@ from jetson_dnn_rt.variants.spec import DecompositionSpec, VariantSpec
 def test_names_of_the_design(text, spec):
     assert VariantSpec.parse(text) == spec
     assert str(spec) == text
+
+
+@pytest.mark.parametrize("name", [*BACKENDS, *PRECISIONS, *METHODS, *RULES[1:], FULL])
+def test_one_table_has_every_name(name):
+    text = (ROOT / "docs" / "variants.md").read_text(encoding="utf-8")
+    table = text[text.index("## Names") : text.index("## Stages and boundaries")]
+    assert f"`{name}" in table
+    if name in BACKENDS:  # a row of its own, or of two alike
+        assert any(line.startswith("| `") and f"`{name}`" in line for line in table.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("text", "whole"),
+    [
+        ("int8", "full@openvino-int8"),
+        ("fp16", "full@torch-fp16"),
+        ("torch", "full@torch-fp32"),
+        ("tensorrt-fp16", "full@tensorrt-fp16"),
+        ("tucker-0.50", "tucker-0.50@openvino-fp32"),
+    ],
+)
+def test_a_part_of_a_name_is_completed(text, whole):
+    with pytest.raises(ConfigurationError, match=f"did you mean {whole}\\?"):
+        VariantSpec.parse(text)
 
 
 @settings(deadline=None)

@@ -24,6 +24,7 @@ import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from jetson_dnn_rt.errors import BackendUnavailableError
@@ -41,6 +42,15 @@ FIX = (
 )
 
 
+NO_GPU = "TensorRT needs an NVIDIA GPU, and this machine has none"
+
+
+def has_gpu(root: Path = Path("/")) -> bool:
+    """Whether there is an NVIDIA GPU, or a Jetson's, by the device files of its driver."""
+    dev = root / "dev"
+    return any(any(dev.glob(name)) for name in ("nvidia[0-9]*", "nvhost-*gpu", "nvgpu", "dxg"))
+
+
 def import_tensorrt() -> Any:
     """Import TensorRT; `BackendUnavailableError` where it is missing, broken or too old."""
     try:
@@ -49,7 +59,8 @@ def import_tensorrt() -> Any:
             module = importlib.import_module("tensorrt")
         version = read_version(module)
     except Exception as error:  # a broken installation raises OSError, AttributeError and others
-        raise BackendUnavailableError(f"TensorRT cannot be imported ({error}); {FIX}") from error
+        text = f"TensorRT cannot be imported ({error})"
+        raise BackendUnavailableError(f"{text}; {FIX}" if has_gpu() else NO_GPU) from error
     if version < OLDEST:
         raise BackendUnavailableError(
             f"TensorRT {module.__version__} is too old, 8.5 (JetPack 5.1) or later is needed"

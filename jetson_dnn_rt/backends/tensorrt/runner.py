@@ -32,7 +32,7 @@ def inspect(name: str) -> BackendInfo:
     try:
         module = api.import_tensorrt()
     except BackendUnavailableError as error:
-        return _miss(name, str(error), api.FIX)
+        return _miss(name, str(error), "" if str(error) == api.NO_GPU else api.FIX)
     version = str(module.__version__)
     try:
         open_cuda().close()

@@ -12,6 +12,7 @@ worker and repetition.
 from __future__ import annotations
 
 import argparse
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from typing import Any
 from jetson_dnn_rt.backends.threads import count_cores
 from jetson_dnn_rt.cli.environment import find_shared_file
 from jetson_dnn_rt.clock import Clock, SteadyClock
+from jetson_dnn_rt.config.checked_names import check_names
 from jetson_dnn_rt.config.nodes import (
     COORDINATOR,
     PERCEPTION,
@@ -27,7 +29,7 @@ from jetson_dnn_rt.config.nodes import (
     PerceptionNodeConfig,
 )
 from jetson_dnn_rt.config.parameter_file import ParameterFile, read_parameter_file
-from jetson_dnn_rt.config.perception import read_task
+from jetson_dnn_rt.config.perception import read_task, refuse_unknown_tasks
 from jetson_dnn_rt.config.process import ProcessConfig
 from jetson_dnn_rt.config.task import DEFAULT_FREQUENCY_HZ, TaskConfig, count_threads, wants_trial
 from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError
@@ -39,6 +41,8 @@ from jetson_dnn_rt.variants.spec import VariantSpec
 PARAMETERS = "config/perception.param.yaml"
 
 STATIC = "static"
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -240,9 +244,13 @@ def read_task_file(args: argparse.Namespace) -> TaskFile:
     file = read_parameter_file(path)
     overrides = _collect_overrides(args)
     names = _choose_tasks(file, args.task)
+    for note in check_names(file, overrides):
+        logger.warning("%s", note)
     for name in overrides:
         if name not in (*names, PERCEPTION):
-            raise ConfigurationError(f"there is no task {name} here, but {', '.join(names)}")
+            raise ConfigurationError(
+                f"{name} is not evaluated: only {PERCEPTION}, {', '.join(names)}"
+            )
     process = file.read(PerceptionNodeConfig, PERCEPTION, overrides.get(PERCEPTION))
     try:
         _ = process.device_limits
@@ -270,11 +278,7 @@ def read_task_file(args: argparse.Namespace) -> TaskFile:
 
 
 def _choose_tasks(file: ParameterFile, wanted: Sequence[str]) -> list[str]:
-    unknown = sorted(set(wanted) - set(file.tasks))
-    if unknown:
-        raise ConfigurationError(
-            f"there is no task {', '.join(unknown)} in {file.path}, but {', '.join(file.tasks)}"
-        )
+    refuse_unknown_tasks(file, wanted, file.tasks)
     names = [name for name in file.tasks if not wanted or name in wanted]
     if not names:
         raise ConfigurationError(f"{file.path} has no task")

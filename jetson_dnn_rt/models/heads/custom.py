@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import importlib
 import re
+import traceback
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, ClassVar, Protocol, cast, get_args
 
+from jetson_dnn_rt.config.suggestions import suggest
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
 from jetson_dnn_rt.models.heads.base import (
     DecoderSettings,
@@ -27,6 +29,7 @@ from jetson_dnn_rt.models.heads.base import (
 )
 from jetson_dnn_rt.models.input.preprocessing import Geometry, Preprocessing
 from jetson_dnn_rt.results import Classification, Detections, Result, Segmentation
+from jetson_dnn_rt.safety.faults import describe_error
 
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 
@@ -83,14 +86,27 @@ def make_layout(head: str) -> Layout:
         raise ConfigurationError(f"head {head!r} must have the form package.module:Class")
     module, _, name = head.partition(":")
     try:
-        found = getattr(importlib.import_module(module), name)
+        code = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"head {head!r}: there is no module {error.name}; add its folder to PYTHONPATH"
+        ) from error
     except Exception as error:  # code of others may raise anything when it is imported
-        raise ConfigurationError(f"head {head!r} cannot be imported: {error!r}") from error
+        raise ConfigurationError(
+            f"head {head!r}: its module cannot be imported: {_describe(error)}"
+        ) from error
+    found = getattr(code, name, None)
+    if found is None:
+        names = [one for one in vars(code) if not one.startswith("_")]
+        there = f"; it has {', '.join(names) or 'nothing'}"
+        raise ConfigurationError(
+            f"head {head!r}: module {module} has no {name}{suggest(name, names) or there}"
+        )
     kind: Any = getattr(found, "kind", None)
     if not callable(found) or kind not in get_args(Kind):
         raise ConfigurationError(
-            f"head {head!r}: it must be a class with a `kind` that is one of {get_args(Kind)}: "
-            f"{kind!r}"
+            f"head {head!r}: it must be a class with a `kind` that is one of "
+            f"{', '.join(get_args(Kind))}: {kind!r}"
         )
     fields = dict(getattr(found, "preprocessing", {}))
 
@@ -112,7 +128,7 @@ def _match(head: str, make: Any, seen: Inspected) -> Match:
         result = decoder(seen.outputs, geometry, DecoderSettings())
     except Exception as error:
         raise ModelError(
-            f"head {head!r} fails on outputs {seen.shapes} of a grey picture: {error!r}"
+            f"head {head!r} fails on outputs {seen.shapes} of a grey picture: {_describe(error)}"
         ) from error
     expected = _RESULTS[make.kind]
     if not isinstance(result, expected):
@@ -124,3 +140,9 @@ def _match(head: str, make: Any, seen: Inspected) -> Match:
     return Match(
         lambda: cast(Any, make(seen)), classes, "asked for, and it decodes a grey picture"
     )
+
+
+def _describe(error: Exception) -> str:
+    """An error in the user's code, and the line that raised it."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{describe_error(error)} ({last.filename}, line {last.lineno}); correct it there"

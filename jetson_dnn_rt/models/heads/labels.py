@@ -50,7 +50,13 @@ def read_labels(path: Path) -> tuple[str, ...]:
     """
     try:
         text = small_files.read_text(path, _MAX_FILE_BYTES)
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        sets = "coco80, coco91, voc21 or imagenet"
+        raise ModelError(
+            f"labels: cannot read {path}: {error.strerror}; give a file with a name per line, "
+            f"or {sets}"
+        ) from error
+    except UnicodeDecodeError as error:
         raise ModelError(f"labels: cannot read {path}: {error}") from error
     if path.suffix not in (".yaml", ".yml"):
         names = tuple(line.strip() for line in text.splitlines() if line.strip())

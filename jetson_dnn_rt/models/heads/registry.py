@@ -22,6 +22,7 @@ import importlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from jetson_dnn_rt.config.suggestions import suggest
 from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.models.heads.base import Decoder, Inspected, Kind, Layout, Match
 from jetson_dnn_rt.models.heads.custom import is_custom, make_layout
@@ -85,7 +86,7 @@ def recognise_head(seen: Inspected, head: str = "auto", kind: Kind | None = None
     elif head != "auto" and head not in LAYOUTS:
         raise ModelError(
             f"head {head!r} is unknown, known are auto, {', '.join(LAYOUTS)}, or "
-            "package.module:Class for a decoder of your own"
+            f"package.module:Class for a decoder of your own{suggest(head, LAYOUTS)}"
         )
     else:
         layouts = LAYOUTS

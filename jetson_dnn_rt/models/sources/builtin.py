@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
+from jetson_dnn_rt.config.suggestions import suggest
 from jetson_dnn_rt.demo import builtin
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.models.input.preprocessing import Preprocessing
@@ -23,7 +24,10 @@ if TYPE_CHECKING:
 def open_source(name: str, options: SourceOptions) -> Opened:
     """Load a network of `jetson_dnn_rt.demo.builtin`."""
     if name not in builtin.NAMES:
-        raise ConfigurationError(f"builtin:{name} is unknown, known are {builtin.NAMES}")
+        raise ConfigurationError(
+            f"builtin:{name} is unknown, known are {', '.join(builtin.NAMES)}"
+            f"{suggest(name, builtin.NAMES, 'builtin:{}')}"
+        )
     size = builtin.INPUT_SIZE[name]
     if options.input_size not in (None, size):
         raise ConfigurationError(f"builtin:{name} takes {size[0]}x{size[1]} only")

@@ -51,7 +51,8 @@ def read_model_file(path: Path, *, is_code: bool = False) -> bytes:
                 )
             return file.read(status.st_size)
     except FileNotFoundError as error:
-        raise ModelError(f"model file {path} does not exist") from error
+        where = "" if path.is_absolute() else f" in {Path.cwd()}"
+        raise ModelError(f"model file {path} does not exist{where}; correct the path") from error
     except (OSError, ValueError) as error:  # ValueError: not a possible file name
         raise ModelError(f"model file {path} cannot be read: {error}") from error
 

@@ -26,6 +26,8 @@ from jetson_dnn_rt.models.sources.onnx_interface import (
 )
 from jetson_dnn_rt.models.sources.torch import run_module, run_onnx
 
+EXPORT = "export the network to one ONNX file again (docs/models.md)"
+
 if TYPE_CHECKING:
     import onnx
     import torch
@@ -117,7 +119,7 @@ def _parse(path: Path, data: bytes) -> tuple[onnx.ModelProto, bool]:
     try:
         model = onnx.load_model_from_string(data)
     except DecodeError as error:
-        raise ModelError(f"{path} is damaged or no ONNX file: {error}") from error
+        raise ModelError(f"{path} is damaged or no ONNX file; {EXPORT}") from error
     for tensor in _find_tensors(model):
         if tensor.data_location == onnx.TensorProto.EXTERNAL or tensor.external_data:
             raise ModelError(
@@ -125,7 +127,7 @@ def _parse(path: Path, data: bytes) -> tuple[onnx.ModelProto, bool]:
                 "single file"
             )
     if not model.graph.node or not model.graph.output:
-        raise ModelError(f"{path} is damaged or no ONNX file: it holds no graph")
+        raise ModelError(f"{path} is damaged or no ONNX file: it holds no graph; {EXPORT}")
     is_sorted = not sort_nodes(model)
     try:
         if not find_plugins(model):  # which the checker does not know

@@ -256,24 +256,32 @@ def _make_constants(
             array = _convert(number, kind)
             array = np.full(shape, array) if array.ndim == 0 else array.reshape(shape)
         except (TypeError, ValueError, OverflowError) as error:
+            # What numpy says of it tells a user nothing.
+            why = str(error) if isinstance(error, _LossError) else ""
+            why = why or f"give {value.name}=NUMBER, or a list of {math.prod(shape)}"
             raise ConfigurationError(
-                f"constant_inputs: {value.name}={number!r} is not {_describe(value)}: {error}"
+                f"constant_inputs: {value.name}={number!r} is no value for {_describe(value)}; "
+                f"{why}"
             ) from error
         model.graph.initializer.append(numpy_helper.from_array(array, value.name))
         model.graph.input.remove(value)
     return bool(others)
 
 
+class _LossError(ValueError):
+    """A constant would be changed by the type of its input."""
+
+
 def _convert(number: Any, kind: np.dtype[Any]) -> npt.NDArray[Any]:
-    """A constant in the type of its input; `ValueError` where that changes it."""
+    """A constant in the type of its input; `_LossError` where that changes it."""
     given = np.asarray(number)
     if kind.kind not in "iub":
         return given.astype(kind)
     if given.dtype.kind not in "iub" and not np.all(given == np.rint(given)):
-        raise ValueError("it must be whole")
+        raise _LossError("it must be whole")
     limits = (0, 1) if kind.kind == "b" else (np.iinfo(kind).min, np.iinfo(kind).max)
     if given.size and not limits[0] <= given.min() <= given.max() <= limits[1]:
-        raise ValueError(f"it must be in [{limits[0]}, {limits[1]}]")
+        raise _LossError(f"it must be in [{limits[0]}, {limits[1]}]")
     return given.astype(kind)
 
 
@@ -286,7 +294,9 @@ def _read_constants(given: Sequence[str]) -> dict[str, object]:
         try:
             values[name.strip()] = yaml_files.parse(value)
         except yaml.YAMLError as error:
-            raise ConfigurationError(f"constant_inputs: {text!r} is not YAML: {error}") from error
+            raise ConfigurationError(
+                f"constant_inputs: {text!r} is no value in YAML; write NAME=1.5 or NAME=[1, 2]"
+            ) from error
         if np.size(np.asarray(values[name.strip()], dtype=object)) > _MAX_CONSTANT:
             raise ConfigurationError(f"constant_inputs: {name} has too many values")
     return values

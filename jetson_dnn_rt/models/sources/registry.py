@@ -21,10 +21,12 @@ import importlib
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 
+from jetson_dnn_rt.config.suggestions import find_similar
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
 from jetson_dnn_rt.models.heads.base import Inspected, Kind
 from jetson_dnn_rt.models.heads.labels import resolve_labels
@@ -103,10 +105,7 @@ def load_model(
 
 def open_network(source: str, options: SourceOptions) -> Opened:
     """Do the first of the steps of `load_model`: read the file or build the architecture."""
-    scheme, separator, name = source.partition(":")
-    if not separator or scheme not in SOURCES or not name:
-        known = ", ".join(f"{scheme}:" for scheme in SOURCES)
-        raise ConfigurationError(f"model {source!r} is unknown: it must start with one of {known}")
+    scheme, name = split_model(source)
     size = options.input_size
     if size is not None and not all(1 <= side <= MAX_SIDE for side in size):
         raise ConfigurationError(f"input_size must be two sides in [1, {MAX_SIDE}]: {size}")
@@ -116,6 +115,38 @@ def open_network(source: str, options: SourceOptions) -> Opened:
         )
     opened: Opened = importlib.import_module(SOURCES[scheme]).open_source(name, options)
     return opened
+
+
+def split_model(source: str) -> tuple[str, str]:
+    """Scheme and name of a model; ConfigurationError when its name has another form."""
+    scheme, separator, name = source.partition(":")
+    if not separator or scheme not in SOURCES or not name:
+        known = ", ".join(f"{scheme}:" for scheme in SOURCES)
+        raise ConfigurationError(
+            f"model {source!r} is unknown: it must start with one of {known}{_guess(source)}"
+        )
+    return scheme, name
+
+
+def _guess(source: str) -> str:
+    """What a name without a known scheme was probably meant to be."""
+    from jetson_dnn_rt.demo.builtin import NAMES
+
+    scheme, _, name = source.partition(":")
+    match Path(source).suffix.lower():
+        case ".onnx":
+            meant = f"onnx:{name or source}"
+        case ".pt2":
+            meant = f"exported:{name or source}"
+        case ".pt" | ".pth" | ".safetensors":
+            return "; a file of weights is no model: export it to ONNX (docs/models.md)"
+        case _ if builtin := find_similar(source, NAMES):
+            meant = f"builtin:{builtin}"
+        case _ if similar := find_similar(scheme, SOURCES):
+            meant = f"{similar}:{name}"
+        case _:
+            return "; docs/models.md describes them"
+    return f"; did you mean {meant}?"
 
 
 def inspect_network(opened: Opened, options: SourceOptions) -> Inspected:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.error import URLError
 from urllib.parse import urlparse
 
+from jetson_dnn_rt.config.suggestions import suggest
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
 from jetson_dnn_rt.models.heads.base import Kind
 from jetson_dnn_rt.models.heads.labels import COCO_91, VOC_21, imagenet
@@ -61,7 +62,9 @@ def find_kind(name: str) -> Kind:
         if name in names:
             return kind
     known = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in kinds.items())
-    raise ConfigurationError(f"torchvision:{name} is unknown, known are {known}")
+    everything = [one for names in kinds.values() for one in names]
+    hint = suggest(name, everything, "torchvision:{}")
+    raise ConfigurationError(f"torchvision:{name} is unknown{hint or f', known are {known}'}")
 
 
 def _build(name: str, kind: Kind, options: SourceOptions) -> torch.nn.Module:

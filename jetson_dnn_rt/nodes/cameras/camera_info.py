@@ -77,7 +77,11 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         data = safe_yaml.parse(small_files.read_text(path, MAX_FILE_BYTES))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigurationError(f"camera_info_url: {path} cannot be read: {error}") from error
+        text = getattr(error, "strerror", None) or str(error)
+        raise ConfigurationError(
+            f"camera_info_url: {path} cannot be read: {text}; give a YAML file of "
+            "camera_calibration"
+        ) from error
     if not isinstance(data, dict):
         raise ConfigurationError(f"camera_info_url: {path} holds no calibration")
     return data

@@ -144,8 +144,9 @@ def run_graph(
         node.on_tasks_ready = announce
         spinner = ended.enter_context(_spinning(node, context))
         node.bridge.want_clocks()
-        if not node.autostart():
-            raise ConfigurationError(node.fault)
+        with node.silenced():
+            if not node.autostart():
+                raise ConfigurationError(node.fault)
         begin_ns = time.monotonic_ns()
         _wait(
             node, spinner, None if seconds is None else begin_ns + int(seconds * 1e9), stop, wake

@@ -21,6 +21,7 @@ from typing import Any
 import yaml
 from ament_index_python.packages import PackageNotFoundError, get_package_prefix
 
+from jetson_dnn_rt.config.checked_names import check_names
 from jetson_dnn_rt.config.nodes import (
     COORDINATOR,
     PERCEPTION,
@@ -119,13 +120,17 @@ class Process:
 
 @dataclass(frozen=True)
 class Graph:
-    """What a launch starts; `overrides` are parameters by node that go before those of `file`."""
+    """What a launch starts; `overrides` are parameters by node that go before those of `file`.
+
+    `notes` are what the user should know about the names in `file`.
+    """
 
     file: ParameterFile
     tasks: Mapping[str, TaskConfig]
     cameras: tuple[str, ...]
     overrides: Mapping[str, Mapping[str, Any]]
     processes: Sequence[Process]
+    notes: Sequence[str] = ()
 
     @property
     def outputs(self) -> dict[str, list[str]]:
@@ -154,7 +159,7 @@ class Graph:
         were first read: a value here would lose to any section behind that of the same name there.
         So none has a name that is in the user's file.
         """
-        taken = {pattern for pattern, _ in self.file.sections}
+        taken = {section.pattern for section in self.file.sections}
         content: dict[str, Any] = {}
         for node, values in self.overrides.items():
             name = f"{self.file.namespace}{node}"
@@ -197,6 +202,7 @@ def read_graph(arguments: Mapping[str, str], shipped: Path, above: str = "") -> 
     file = read_parameter_files([path], posixpath.join("/", above, arguments["namespace"]))
     _check_namespace(file)
     names = _read_names(file, arguments)
+    notes = check_names(file, {PERCEPTION: names})
     own = file.read(PerceptionNodeConfig, PERCEPTION, names)
     detached = names.get("cameras") == [""]
     shared: dict[str, Any] = {"autostart": is_true(arguments["autostart"])}
@@ -216,13 +222,14 @@ def read_graph(arguments: Mapping[str, str], shipped: Path, above: str = "") -> 
         if detached:
             overrides[name]["camera"] = ""
     policy = _given(policy=arguments["policy"])
-    overrides[COORDINATOR] = {**shared, **policy}
+    if own.coordinator:
+        overrides[COORDINATOR] = {**shared, **policy}
     trace_dir = find_trace_dir(arguments)
     given = _given(image_raw=arguments["input_image_topic"])
     if is_true(arguments["composed"]):
         overrides[PERCEPTION] |= _given(trace_dir=trace_dir)
         composed = Process("perception", remappings=tuple(given.items()))
-        return Graph(file, tasks, own.cameras, overrides, [composed])
+        return Graph(file, tasks, own.cameras, overrides, [composed], notes)
     processes = [Process("camera", name) for name in own.cameras]
     for name, task in tasks.items():
         remappings = given or _find_image(name, "" if detached else task.camera, file, own.cameras)
@@ -235,7 +242,7 @@ def read_graph(arguments: Mapping[str, str], shipped: Path, above: str = "") -> 
     if own.coordinator and file.read(CoordinatorConfig, COORDINATOR, policy).policy != "static":
         processes.append(Process("coordinator", COORDINATOR))
         overrides[COORDINATOR]["tasks"] = list(tasks)
-    graph = Graph(file, tasks, own.cameras, overrides, processes)
+    graph = Graph(file, tasks, own.cameras, overrides, processes, notes)
     refuse_shared_topics(graph.outputs)
     return graph
 
@@ -247,7 +254,9 @@ def split(text: str) -> list[str]:
 
 def _check_namespace(file: ParameterFile) -> None:
     """Refuse a file for another namespace, which ROS would ignore without a word."""
-    patterns = [name for name, _ in file.sections if posixpath.basename(name) == PERCEPTION]
+    patterns = [
+        one.pattern for one in file.sections if posixpath.basename(one.pattern) == PERCEPTION
+    ]
     full_name = f"{file.namespace}{PERCEPTION}"
     if patterns and not any(matches(pattern, full_name) for pattern in patterns):
         raise ConfigurationError(

@@ -18,8 +18,10 @@ from rclpy.clock import Clock, ClockType
 from rclpy.exceptions import ParameterException
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 
+from jetson_dnn_rt.config.checked_names import describe_unknown, is_shared, list_parameters
 from jetson_dnn_rt.config.declaration import Values
 from jetson_dnn_rt.config.process import CommonConfig
+from jetson_dnn_rt.config.suggestions import RESEMBLES, find_similar
 from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError
 from jetson_dnn_rt.nodes.process.distribution import (
     PublisherEventCallbacks,
@@ -42,9 +44,6 @@ EVENT_PERIOD_S = 0.5
 
 LONGEST_REASON = 2000
 """Characters of the reason why a transition failed, which is repeated in diagnostics."""
-
-SHARED_PARAMETERS = ("autostart", "use_sim_time", "start_type_description_service")
-"""Parameters that a configuration may set for all nodes, though not every node has them."""
 
 SUCCESS = TransitionCallbackReturn.SUCCESS
 FAILURE = TransitionCallbackReturn.FAILURE
@@ -111,6 +110,7 @@ class ManagedNode(LifecycleNode):
             if service.srv_type is ChangeState:
                 answer_late(service, f"transition of {name}", self._accept, self._end_request)
         self.fault = ""
+        self._is_silent = False
         self._locked = ParameterSet(self, CommonConfig).value.lock_configuration
         gate_of(self).locked = self._locked
         self._was_configured = self._inside = False
@@ -127,6 +127,33 @@ class ManagedNode(LifecycleNode):
             is_busy=lambda: self.in_transition,
             **options,
         )
+
+    def refuse_misspelt(self) -> None:
+        """Raise ConfigurationError where the configuration misspells a parameter of the node.
+
+        rclpy silently drops values that name no parameter. Those for other nodes, which a section
+        for all of them may hold, are only logged when the node is configured.
+        """
+        declared = list(self.get_parameters_by_prefix(""))
+        for name in self._find_undeclared():
+            if name not in list_parameters() and find_similar(name, declared, RESEMBLES):
+                raise ConfigurationError(f"{self.get_name()}: {describe_unknown(name, declared)}")
+
+    def _find_undeclared(self) -> list[str]:
+        """Parameters that the configuration sets and that this node does not have."""
+        return [
+            name
+            for name in given_parameters(self)
+            if not is_shared(name) and not self.has_parameter(name)
+        ]
+
+    def set_parameters_atomically(self, parameter_list: list[Any]) -> SetParametersResult:
+        """Set all parameters or none; an unknown name is refused with the one that is like it."""
+        for one in parameter_list:
+            if not self.has_parameter(one.name):
+                reason = describe_unknown(one.name, self.get_parameters_by_prefix(""))
+                return SetParametersResult(successful=False, reason=reason)
+        return super().set_parameters_atomically(parameter_list)
 
     # -- the ROS thread ------------------------------------------------------------------------
 
@@ -346,6 +373,18 @@ class ManagedNode(LifecycleNode):
         """Whether the state of this node, or of one that leads it, is about to change."""
         return self._requested or self._transitions > 0
 
+    @contextlib.contextmanager
+    def silenced(self) -> Iterator[None]:
+        """Leave it to the caller of a transition to report why it failed: `fault` says so.
+
+        Otherwise a fault would be logged by the node, by the one that leads it and by the command.
+        """
+        self._is_silent = True
+        try:
+            yield
+        finally:
+            self._is_silent = False
+
     def autostart(self) -> bool:
         """Configure and activate, from any state; False when one of them failed."""
         with self.turn:  # no other transition comes between a look at the state and its change
@@ -466,11 +505,8 @@ class ManagedNode(LifecycleNode):
         """Configure; after an error, release what was acquired."""
         if self._refuses("configure"):
             return FAILURE
-        # rclpy silently drops values of the configuration that name no parameter.
-        for name in given_parameters(self):
-            shared = name in SHARED_PARAMETERS or name.startswith("qos_overrides.")
-            if not shared and not self.has_parameter(name):
-                self.get_logger().warning(f"there is no parameter {name}: its value is not used")
+        for name in self._find_undeclared():
+            self.get_logger().warning(f"there is no parameter {name}: its value is not used")
         self._permanent = {*self.publishers, *self.timers}
         done = self._attempt("configure", self.configure, self.cleanup)
         if done == SUCCESS:
@@ -533,7 +569,8 @@ class ManagedNode(LifecycleNode):
         # Also sys.exit() in a library: the state machine would stay between two states for ever.
         except BaseException as error:
             self.fault = _reason(error)
-            self.get_logger().error(f"cannot {what}: {self.fault}")
+            if not self._is_silent:
+                self.get_logger().error(f"cannot {what}: {self.fault}")
             foreseen = isinstance(error, JetsonDnnRtError)
             if foreseen and (undo is None or self._undo(undo, f"a failed {what}")):
                 return FAILURE

@@ -45,7 +45,15 @@ def classifier() -> int:
 
 def perception() -> int:
     """Run all tasks and cameras in one process."""
-    return _run("perception", "PerceptionNode", arguments=sys.argv[1:])
+
+    def make(context: Any, args: list[str]) -> Any:
+        from jetson_dnn_rt.nodes.perception import PerceptionNode
+
+        node = PerceptionNode(context=context, arguments=args)
+        node.check_files(args)
+        return node
+
+    return run_node(make, sys.argv[1:])
 
 
 def coordinator() -> int:

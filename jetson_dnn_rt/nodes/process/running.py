@@ -382,6 +382,7 @@ class _Process:
             node = self._make_node(context, self._args)
         except ParameterException as error:
             raise ConfigurationError(str(error)) from error
+        node.refuse_misspelt()
         spinner = Spinner(context, self._on_spin_end)
         spinner.add(node)
         self._context, self._node, self._spinner = context, node, spinner

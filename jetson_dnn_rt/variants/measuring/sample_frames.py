@@ -65,9 +65,11 @@ def open_frames(source: str, limit: int) -> Iterator[Frame]:
         "synthetic": _open_synthetic,
     }
     if kind not in openers or (colon and not rest) or (kind != "synthetic" and not rest):
+        path = Path(source).expanduser()
+        meant = "images:" if path.is_dir() else "video:" if path.is_file() else ""
         raise ConfigurationError(
             f"frames {source!r} are not known; fix: give video:PATH, images:DIR, bag:PATH or "
-            "synthetic[:SEED]"
+            f"synthetic[:SEED]{f'; did you mean {meant}{source}?' if meant else ''}"
         )
     return openers[kind](rest, limit)
 

@@ -245,7 +245,7 @@ def test_the_policy_of_the_file_decides(capsys, tmp_path, bag, params):
         (["BAG", "--topic", "/lidar"], "no images on '/lidar'"),
         (["BAG", "BAG"], "two of the bags are called"),
         (["BAG", "--task", "lidar"], "there is no task lidar"),
-        (["BAG", "--deadline", "lidar=3"], "there is no task lidar"),
+        (["BAG", "--deadline", "lidar=3"], "there is no node lidar"),
         (["BAG", "--variant", "detector=fast"], "detector: "),
         (["BAG", "--set", "perception.workers=0"], "workers must be in [1, 64]"),
         (["BAG", "--set", "perception.max_inflight=cuda"], "max_inflight must be"),

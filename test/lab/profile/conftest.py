@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from jetson_dnn_rt.cli import main
-from jetson_dnn_rt.platforms.platform import FixedPlatform
+from jetson_dnn_rt.platforms.platform import UnknownPlatform
 
 
 @pytest.fixture
@@ -24,7 +24,9 @@ def profile(tmp_path, capsys, monkeypatch):
     pictures. The machine has no clocks and an empty library.
     """
     monkeypatch.setenv("XDG_CACHE_HOME", os.fspath(tmp_path / "cache"))
-    monkeypatch.setattr("jetson_dnn_rt.platforms.detect.detect", lambda **options: FixedPlatform())
+    monkeypatch.setattr(
+        "jetson_dnn_rt.platforms.detect.detect", lambda **options: UnknownPlatform()
+    )
     folder = tmp_path / "images"
     folder.mkdir()
     for index in range(3):

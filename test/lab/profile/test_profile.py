@@ -15,7 +15,7 @@ from jetson_dnn_rt.cli import main
 from jetson_dnn_rt.coordinator.tables.files import load_tables
 from jetson_dnn_rt.lab.profile.run import name_tasks
 from jetson_dnn_rt.platforms.boards import tx2_space
-from jetson_dnn_rt.platforms.platform import FixedPlatform
+from jetson_dnn_rt.platforms.platform import UnknownPlatform
 
 
 def test_one_model_at_present_clocks(tmp_path, profile):
@@ -135,7 +135,7 @@ def test_present_clocks_are_not_written(profile, monkeypatch):
 
     def detect(*, allow_writes, **options):
         asked.append(allow_writes)
-        return FixedPlatform()
+        return UnknownPlatform()
 
     monkeypatch.setattr("jetson_dnn_rt.platforms.detect.detect", detect)
     assert profile("--runs 2")[0] == 0
@@ -203,8 +203,8 @@ def test_finest_stages_are_measured_one_by_one(profile):
         ("--variants full@null,full@null", "a name appears twice"),
         ("--deadline other=3", "--deadline other: the tasks are"),
         ("--output /none/tables.json", "there is no folder for it"),
-        ("--clocks sample", "its clocks are fixed; fix: leave them with --clocks current"),
-        ("--clocks MAXN", "its clocks are fixed; fix: leave them with --clocks current"),
+        ("--clocks sample", "its clocks are unknown; fix: leave them with --clocks current"),
+        ("--clocks MAXN", "its clocks are unknown; fix: leave them with --clocks current"),
         ("--engine-cache /proc/cpuinfo", "is not a folder"),
     ],
 )

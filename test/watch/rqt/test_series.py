@@ -143,9 +143,9 @@ def test_clocks_are_steps_that_hold_until_the_next_report(graph, clock):
 def test_clocks_are_forgotten_after_a_minute_and_fixed_ones_have_no_curve(graph, clock):
     history = series.ClockHistory()
     history.add(report(graph, clock, 100, "gpu 624 MHz"))
-    history.add(report(graph, clock, 150, "fixed clocks"))
+    history.add(report(graph, clock, 150, "unknown clocks"))
     assert list(history.curves(150 * S)) == ["/coordinator gpu"]
-    history.add(report(graph, clock, 161, "fixed clocks"))
+    history.add(report(graph, clock, 161, "unknown clocks"))
     assert history.curves(161 * S) == {}
 
 
