@@ -53,6 +53,10 @@ class Work:
     """Data that one stage leaves for the next (the letterbox geometry, the raw outputs)."""
 
 
+SHARED_STAGES = ("preprocess", "decode")
+"""Stages that are the same in every variant: the first and the last one, around the network."""
+
+
 @dataclass(frozen=True, slots=True)
 class Stage:
     """A run of consecutive work that is not preempted."""

@@ -17,7 +17,7 @@ import sys
 import threading
 from concurrent.futures import Future, wait
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from jetson_dnn_rt.cli.environment import find_shared_file, prepare_environment
 from jetson_dnn_rt.cli.options import (
@@ -37,6 +37,8 @@ from jetson_dnn_rt.config.perception import read_config
 from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError, SourceError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from jetson_dnn_rt.cli.recorder import Recorder
     from jetson_dnn_rt.nodes.process.graph import GraphInfo, GraphReport
 
@@ -53,8 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--params", type=Path, metavar="FILE", help="ROS parameter file")
     add("--source", metavar="S", help=", ".join(SOURCE_FORMS))
     models = "builtin:detector, onnx:PATH, torchvision:NAME, exported:PATH"
-    add("--detector", metavar="MODEL", help=models)
-    add("--segmenter", metavar="MODEL|none", help="the same, or none")
+    add("--detector", metavar="MODEL|none", help=f"{models}; none = without this task")
+    add("--segmenter", metavar="MODEL|none", help="the same")
     text = "as in detector=full@openvino-fp32 (docs/variants.md lists the names); may be repeated"
     add("--variant", **_REPEATED, type=parse_assignment, metavar="TASK=NAME", help=text)
     text = "relative deadline; may be repeated"
@@ -120,12 +122,15 @@ def make_overrides(args: argparse.Namespace, params: Path) -> dict[str, dict[str
     if args.source is not None:
         # A source with an end is played once, unless a length is asked for.
         put("camera", "loop", args.frames is not None or args.seconds is not None)
-    put("detector", "model", args.detector)
-    if args.segmenter == NONE:
-        tasks = read_parameter_file(params).tasks
-        put("perception", "tasks", [task for task in tasks if task != "segmenter"])
-    else:
-        put("segmenter", "model", args.segmenter)
+    for task in DEFAULT_TASKS:
+        if getattr(args, task) == NONE:
+            tasks = overrides.get(PERCEPTION, {}).get("tasks", read_parameter_file(params).tasks)
+            left = [name for name in cast("Sequence[str]", tasks) if name != task]
+            if not left:
+                raise ConfigurationError(f"no task is left without the {task}")
+            put(PERCEPTION, "tasks", left)
+        else:
+            put(task, "model", getattr(args, task))
     for task, variant in args.variant:
         put(task, "variants", [variant])
         put(task, "variant", variant)
@@ -183,9 +188,9 @@ def _list_defaults(args: argparse.Namespace, overrides: dict[str, dict[str, obje
     if args.params is not None or not modelled or "tasks" in overrides.get(PERCEPTION, {}):
         return []
     others = [task for task in DEFAULT_TASKS if task not in overrides]
-    fix = {"segmenter": f"--segmenter {NONE}", "detector": "--set perception.tasks=[segmenter]"}
     return [
-        f"the {task} runs, too, with its default model; without it: {fix[task]}" for task in others
+        f"the {task} runs, too, with its default model; without it: --{task} {NONE}"
+        for task in others
     ]
 
 
@@ -268,15 +273,12 @@ def _run(args: argparse.Namespace, stop: threading.Event) -> tuple[GraphReport, 
 
 
 def _announce(info: GraphInfo) -> None:
-    for camera in info.cameras.values():
-        size = f"{camera.width}x{camera.height}"
-        logger.info("%s: %s, %s at %g Hz", camera.name, camera.source, size, camera.rate_hz)
+    """Say what the nodes have not logged."""
     for name, task in info.tasks.items():
         deadline_ms = task.traced.deadline_ns / 1e6
         logger.info(
             "%s: %s, %s, deadline %g ms", name, task.traced.model, task.variant, deadline_ms
         )
-    logger.info("%s", info.verdict)
 
 
 def _check(report: GraphReport, recorder: Recorder, *, interrupted: bool) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 
-from jetson_dnn_rt.tasks import Admission, JobRecord, Outcome, StageRecord, Work
+from jetson_dnn_rt.tasks import SHARED_STAGES, Admission, JobRecord, Outcome, StageRecord, Work
 
 
 @dataclass(slots=True, eq=False)
@@ -55,6 +55,12 @@ class Job:
         """The variants that ran, in the order of their first use; before that the chosen one."""
         return tuple(dict.fromkeys(variant for variant, _ in self.path)) or (self.variant,)
 
+    @property
+    def network_variants(self) -> tuple[str, ...]:
+        """Those that its network ran in; all `variants` as long as it did not begin."""
+        ran = (stage.variant for stage in self.stages if stage.name not in SHARED_STAGES)
+        return tuple(dict.fromkeys(ran)) or self.variants
+
 
 @dataclass(slots=True, eq=False)
 class Ending:
@@ -83,7 +89,7 @@ class Ending:
         return JobRecord(
             task=job.task,
             sequence=job.sequence,
-            variant="+".join(job.variants),
+            variant="+".join(job.network_variants),
             outcome=self.outcome,
             reason=self.reason,
             capture_ns=job.capture_ns,

@@ -8,13 +8,10 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from jetson_dnn_rt.tasks import JobRecord
+from jetson_dnn_rt.tasks import SHARED_STAGES, JobRecord
 
 Switch = tuple[str, str]
 """The variant before and the one after."""
-
-_SHARED = ("preprocess", "decode")
-"""Stages that are the same in every variant."""
 
 
 @dataclass(slots=True)
@@ -32,7 +29,7 @@ class VariantUse:
         """Add a job; returns the switches that it is the first to make."""
         first = []
         for stage in record.stages:
-            if stage.name in _SHARED:
+            if stage.name in SHARED_STAGES:
                 continue
             self.time_ns[stage.variant] += stage.execution_time_ns
             if self._last not in ("", stage.variant):

@@ -300,7 +300,7 @@ def test_a_folder_for_the_results_is_made_and_named(files, tmp_path, caplog):
     [
         (["--detector", "null:2"], "--segmenter none"),
         (["--set", "detector.model=null:2"], "--segmenter none"),
-        (["--segmenter", "null:2,segmentation"], "--set perception.tasks=[segmenter]"),
+        (["--segmenter", "null:2,segmentation"], "--detector none"),
         (["--detector", "null:2", "--segmenter", "null:2,segmentation"], ""),
         (["--detector", "null:2", "--segmenter", "none"], ""),
         (["--detector", "null:2", "--params", str(SHIPPED)], ""),

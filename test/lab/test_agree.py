@@ -97,7 +97,7 @@ def test_without_objects_in_a_the_agreement_is_unknown(tmp_path, capsys):
         assert code == 1
         assert found["tasks"]["detector"]["agreement"] is None
         assert found["below"] == ["detector"]
-        assert "unknown: A has no objects in 2 frames" in text
+        assert "unknown: no boxes in 2 frames of A" in text
 
 
 @pytest.mark.parametrize(("least", "code"), [("0.5", 0), ("0.51", 1)])

@@ -63,13 +63,31 @@ def test_a_plan_switches_at_boundaries_and_each_variant_learns_from_its_own_stag
     engine.selector = PlannedSelector({"a": plan})
     [record] = drive(engine, [(0, "a")], lambda job: 12 if job.variant == SLOW else 6)
     assert path(record) == list(zip(STAGES, plan, strict=True))
-    assert record.variant == f"{SLOW}+{FAST}"
+    # The network ran in one variant, whatever prepared its input.
+    assert record.variant == FAST
     assert record.execution_time_ns == 2 * 12 + 3 * 6
     # Against the profile of the variant that it began with: 20 of 50 each, 100 to the deadline.
     assert record.lag_ns == 100 - 42
     budgets = engine.tasks["a"].budgets
     assert [estimator.budget_ns for estimator in budgets[SLOW]] == [12, 10, 10, 10, 12]
     assert [estimator.budget_ns for estimator in budgets[FAST]] == [4, 6, 6, 6, 4]
+
+
+@pytest.mark.parametrize(
+    ("plan", "name"),
+    [
+        ((FAST, SLOW, FAST, SLOW, FAST), f"{SLOW}+{FAST}"),
+        ((SLOW, SLOW, SLOW, SLOW, FAST), SLOW),
+        ((SLOW,), SLOW),  # aborted before the network
+    ],
+)
+def test_a_frame_is_named_after_what_its_network_ran_in(plan, name):
+    whole = len(plan) == len(STAGES)
+    engine = make(100 if whole else 60)
+    engine.selector = PlannedSelector({"a": plan if whole else (*plan, FAST, FAST, FAST, FAST)})
+    [record] = drive(engine, [(0, "a")], lambda job: 9 if whole else 58)
+    assert [stage.variant for stage in record.stages] == list(plan)
+    assert record.variant == name
 
 
 def test_a_late_frame_is_saved_by_switching_not_aborted():

@@ -28,7 +28,7 @@ from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.platforms.clocks import ClockConfiguration, ClockSpace
 from jetson_dnn_rt.scheduling.job import sub_deadlines_ns
-from jetson_dnn_rt.tasks import Stage
+from jetson_dnn_rt.tasks import SHARED_STAGES, Stage
 from jetson_dnn_rt.variants.library.library import Library
 from jetson_dnn_rt.variants.measuring.agreement import Agreement
 from jetson_dnn_rt.variants.measuring.machine import find_stale
@@ -40,8 +40,6 @@ logger = logging.getLogger(__name__)
 
 UNKNOWN_BUSY_W, UNKNOWN_IDLE_W = 1.0, 0.0
 """Placeholders where power cannot be read: energy is then the time the machine was busy."""
-
-_OUTSIDE = ("preprocess", "decode")
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,7 +187,9 @@ def make_task_table(
     ordered = [known[name] for name in order]
     weights = _weigh_stages(ordered, len(stages))
     samples = min(len(profile.times_ns) for profile in known.values())
-    in_network = [weight * (s not in _OUTSIDE) for s, weight in zip(stages, weights, strict=True)]
+    in_network = [
+        weight * (s not in SHARED_STAGES) for s, weight in zip(stages, weights, strict=True)
+    ]
     shares = np.array(in_network if any(in_network) else weights, dtype=np.float64)
     return TaskTable(
         task,

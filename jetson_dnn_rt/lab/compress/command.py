@@ -23,7 +23,9 @@ from typing import TYPE_CHECKING, Any
 from jetson_dnn_rt.cli.options import add_trust, parse_count, parse_share
 from jetson_dnn_rt.cli.progress import PhaseProgress, format_duration
 from jetson_dnn_rt.cli.text import Cell, format_rows
-from jetson_dnn_rt.config.task import LEAST_AGREEMENT, NO_CACHE
+from jetson_dnn_rt.config.parameter_file import read_parameter_files
+from jetson_dnn_rt.config.perception import read_task
+from jetson_dnn_rt.config.task import LEAST_AGREEMENT, NO_CACHE, TaskConfig
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.variants.spec import METHODS, RULES, DecompositionSpec
 
@@ -47,15 +49,21 @@ logger = logging.getLogger(__name__)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     add = parser.add_argument
-    add(
-        "--model", required=True, metavar="MODEL",
-        help="builtin:NAME, onnx:PATH, torchvision:NAME, exported:PATH",
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument(
+        "--model", metavar="MODEL", help="builtin:NAME, onnx:PATH, torchvision:NAME, exported:PATH"
+    )
+    source.add_argument(
+        "--params", type=Path, metavar="FILE",
+        help="ROS parameter file: the model of a task with its head, preprocessing, labels, "
+        "build_frames, least_agreement and engine_cache",
     )  # fmt: skip
+    add("--task", metavar="TASK", help="of --params (default: its only task)")
     add("--weights", default="DEFAULT", help="for torchvision: DEFAULT, none, or a file")
     add_trust(parser)
     add(
-        "--input-size", type=_parse_size, metavar="WIDTHxHEIGHT",
-        help="size of the network's input, if the model leaves it open",
+        "--input-size", type=parse_count, nargs=2, metavar=("H", "W"),
+        help="of the network's input, where the model leaves it open",
     )  # fmt: skip
     add("--method", choices=METHODS, default=METHODS[0], help=f"default {METHODS[0]}")
     add(
@@ -84,9 +92,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--backend", default="", help="back end for timing (default: the fastest installed)")
     add("--threads", type=parse_count, default=1, metavar="N", help="threads per run (default 1)")
     add(
-        "--least-agreement", type=parse_share, default=LEAST_AGREEMENT, metavar="A",
+        "--least-agreement", type=parse_share, metavar="A",
         help="with the full model, in [0, 1]; a network that agrees less is refused and not kept, "
-        f"exit code 1; 0 = any (default {LEAST_AGREEMENT})",
+        f"exit code 1; 0 = any (default: the task's, else {LEAST_AGREEMENT})",
     )  # fmt: skip
     add("--keep-slower", action="store_true", help="keep decomposed layers that are not faster")
     add(
@@ -98,15 +106,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Compress a model and report."""
+    """Compress a model and report.
+
+    ConfigurationError: an option or the parameter file cannot be used, or the budget is out of
+    reach.
+    """
     spec = DecompositionSpec.parse_ranks(args.method, args.ranks)
-    library = _open_library(args.engine_cache)
+    task = _read_task(args)
+    library = _open_library(args.engine_cache or (task.engine_cache if task else ""))
     if args.output is not None:
         try:
             args.output.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigurationError(f"--output {args.output}: {error.strerror}") from error
-    compression = _compress(args, spec, library)
+    compression = _compress(args, task, spec, library)
     if args.output is not None:
         write_output(args.output, compression)
         print(f"written: {args.output}/{{{REPORT},{WEIGHTS},{LAYERS}}}", file=sys.stderr)
@@ -116,25 +129,55 @@ def execute(args: argparse.Namespace) -> int:
     return 1 if compression.refused else 0
 
 
+def _read_task(args: argparse.Namespace) -> TaskConfig | None:
+    """The task of --params; None with --model."""
+    if args.params is None:
+        if args.task is not None:
+            raise ConfigurationError("--task is one of a parameter file: give --params, too")
+        return None
+    if args.weights != "DEFAULT" or args.input_size or args.trust:
+        raise ConfigurationError(
+            "--weights, --input-size and --trust are for --model: put weights and input_size into "
+            f"{args.params}, or give --model"
+        )
+    file = read_parameter_files([args.params])
+    name = args.task or (file.tasks[0] if len(file.tasks) == 1 else "")
+    if name not in file.tasks:
+        given = f"there is no task {name}" if name else "which task is meant"
+        raise ConfigurationError(
+            f"{args.params}: {given}; fix: --task with one of {', '.join(file.tasks)}"
+        )
+    return read_task(file, name)
+
+
 def _compress(
-    args: argparse.Namespace, spec: DecompositionSpec, library: Library | None
+    args: argparse.Namespace,
+    task: TaskConfig | None,
+    spec: DecompositionSpec,
+    library: Library | None,
 ) -> Compression:
     from jetson_dnn_rt.lab.compress.compression import compress
     from jetson_dnn_rt.models.sources.registry import load_model
+    from jetson_dnn_rt.runtime.task import open_model
     from jetson_dnn_rt.variants.measuring.sample_frames import open_frames
 
-    source = args.frames or DEFAULT_FRAMES
-    if args.frames is None:
+    source = args.frames or (task.build_frames if task else "") or DEFAULT_FRAMES
+    least = args.least_agreement
+    if least is None:
+        least = task.least_agreement if task else LEAST_AGREEMENT
+    if source == DEFAULT_FRAMES:
         logger.warning(
             "no --frames: using the built-in road scenes; frames of your own camera fit a network "
             "to what it will see"
         )
     opened = open_frames(source, args.frames_limit)  # before a model is loaded for nothing
-    model = load_model(
-        args.model, input_size=args.input_size, weights=args.weights, trust=args.trust
-    )
+    if task is not None:
+        model = open_model(task)
+    else:
+        size = tuple(args.input_size) if args.input_size else None
+        model = load_model(args.model, input_size=size, weights=args.weights, trust=args.trust)
     with PhaseProgress() as progress:
-        progress.begin(f"{args.model} {spec}")
+        progress.begin(f"{model.source} {spec}")
 
         def watch() -> Iterator[Frame]:
             for done, frame in enumerate(opened, 1):
@@ -153,7 +196,7 @@ def _compress(
             data_aware=args.data_aware,
             keep_slower=args.keep_slower,
             seed=args.seed,
-            least_agreement=args.least_agreement,
+            least_agreement=least,
             progress=progress,
         )
 
@@ -242,13 +285,6 @@ def _open_library(name: str) -> Library | None:
     library = Library(Path(name) if name else None)
     library.check_writable()
     return library
-
-
-def _parse_size(text: str) -> tuple[int, int]:
-    width, cross, height = text.partition("x")
-    if not (cross and width.isdecimal() and height.isdecimal() and int(width) and int(height)):
-        raise argparse.ArgumentTypeError(f"{text!r} must be WIDTHxHEIGHT in pixels")
-    return int(height), int(width)
 
 
 def _parse_steps(text: str) -> int:

@@ -13,7 +13,7 @@ from jetson_dnn_rt.backends.base import Array
 from jetson_dnn_rt.backends.null import NullRunner
 from jetson_dnn_rt.backends.registry import TENSORRT
 from jetson_dnn_rt.errors import NotANumberError
-from jetson_dnn_rt.tasks import Stage, Work, stage_name
+from jetson_dnn_rt.tasks import SHARED_STAGES, Stage, Work, stage_name
 from jetson_dnn_rt.variants.network import Segment, run_piece
 from jetson_dnn_rt.variants.running.frame_processor import (
     OUTPUTS,
@@ -30,7 +30,8 @@ RunBatch = Callable[[int, Sequence[Work]], None]
 def name_stages(count: int) -> tuple[str, ...]:
     """Names of a task's stages whose network is cut into `count`."""
     inner = [f"inference-{i + 1}" for i in range(count)] if count > 1 else ["inference"]
-    return ("preprocess", *inner, "decode")
+    first, last = SHARED_STAGES
+    return (first, *inner, last)
 
 
 class Pipeline:

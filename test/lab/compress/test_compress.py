@@ -9,6 +9,8 @@ import csv
 import json
 import logging
 
+import cv2
+import numpy as np
 import pytest
 import safetensors.numpy
 from networks import make_onnx
@@ -18,6 +20,7 @@ from jetson_dnn_rt.lab.compress import compression
 from jetson_dnn_rt.models.sources.registry import load_model
 from jetson_dnn_rt.variants.decomposition import load_reduced
 from jetson_dnn_rt.variants.library.library import Library
+from jetson_dnn_rt.variants.measuring.agreement import Agreement
 from jetson_dnn_rt.variants.spec import DecompositionSpec
 
 KEYS = {
@@ -93,6 +96,92 @@ def test_bad_arguments_are_one_line_that_names_them(options, code, text, tmp_pat
     assert len(errors) == 1
     assert text in errors[0]
     assert captured.out == ""
+
+
+@pytest.fixture
+def task_file(tmp_path):
+    """A task with a preprocessing and frames of its own; the frames are all alike."""
+    folder = tmp_path / "frames"
+    folder.mkdir()
+    for number in range(4):
+        cv2.imwrite(str(folder / f"{number}.png"), np.full((48, 64, 3), 90, np.uint8))
+    network = make_onnx(tmp_path / "network.onnx", classes=64)
+    path = tmp_path / "robot.yaml"
+    path.write_text(
+        "/**/perception: {ros__parameters: {tasks: [front]}}\n"
+        f"/**/front: {{ros__parameters: {{model: 'onnx:{network}', "
+        "kind: segmentation, preprocessing: {scale: 0.5}, "
+        f"build_frames: 'images:{folder}', engine_cache: '{tmp_path / 'library'}'}}}}\n",
+        encoding="utf-8",
+    )
+    return path
+
+
+def test_a_task_s_network_is_compressed_as_the_task_reads_it(
+    task_file, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(compression, "_TIMING_NS", 0)
+    made = []
+    monkeypatch.setattr(
+        compression, "_read_frames", lambda m, f, read=compression._read_frames: made.append(m)
+        or read(m, f),
+    )  # fmt: skip
+    options = "--ranks macs:0.6 --keep-slower --backend torch --least-agreement 0 --json"
+    assert main.main(["compress", "--params", str(task_file), *options.split()]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["frames"] == f"images:{tmp_path / 'frames'}"
+    assert made[0].preprocessing.scale == 0.5
+    spec = DecompositionSpec.parse("tucker-0.60")
+    assert load_reduced(made[0], spec, Library(tmp_path / "library")) is not None
+
+
+@pytest.mark.parametrize(
+    ("value", "evidence", "words"),
+    [
+        (0.183, 414, "it agrees 0.183 mAP@0.5 with full@torch-fp32, at least 0.9 is asked for"),
+        (1.0, 0, "unknown: no boxes in 20 frames; fix: frames that show what the network finds"),
+    ],
+)
+def test_a_network_that_agrees_too_little_is_refused_and_not_kept(
+    task_file, tmp_path, capsys, monkeypatch, value, evidence, words
+):
+    monkeypatch.setattr(compression, "_TIMING_NS", 0)
+    monkeypatch.setattr(
+        compression, "compare",
+        lambda kind, full, small, name: Agreement(value, "mAP@0.5", 20, evidence, name),
+    )  # fmt: skip
+    options = "--ranks macs:0.6 --keep-slower --backend torch"
+    output = tmp_path / "small"
+    arguments = ["compress", "--params", str(task_file), *options.split(), "--output", str(output)]
+    assert main.main(arguments) == 1
+    text = capsys.readouterr().out
+    assert "REFUSED" in text
+    assert words in text
+    assert "kept in" not in text
+    assert not any(listing.header for listing in Library(tmp_path / "library").entries())
+    # What was made can still be looked at.
+    assert words in json.loads((output / "report.json").read_text())["refused"]
+
+
+def test_a_network_that_is_not_faster_is_refused_unless_asked_for(task_file, capsys, monkeypatch):
+    monkeypatch.setattr(compression, "_TIMING_NS", 0)
+    monkeypatch.setattr(compression, "MARGIN", 1.0)  # nothing is faster by all of its time
+    options = ["--ranks", "macs:0.6", "--backend", "torch", "--least-agreement", "0.5"]
+    arguments = ["compress", "--params", str(task_file), *options]
+    assert main.main(arguments) == 1
+    assert "not faster than the full model by more than 100 %" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--task", "rear"], "there is no task rear; fix: --task with one of front"),
+        (["--weights", "none"], "put weights and input_size into"),
+    ],
+)
+def test_options_that_do_not_go_with_a_task_are_named(task_file, capsys, options, words):
+    assert main.main(["compress", "--params", str(task_file), *options]) == 2
+    assert words in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
