@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 
 HELP = "list what was built, remove what is no longer of use, copy it to another board"
 COLUMNS = ("p50 ms", "p99 ms", "memory MB", "agreement", "MACs M", "parameters k")
+
+_HEADER = ["model", "variant", "kind", "state", *COLUMNS, "disk MB", "stored", "device"]
+_AGREEMENT, _DISK = _HEADER.index("agreement"), _HEADER.index("disk MB")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -213,6 +217,9 @@ def _format_entries(
         return f"{library.root} {'is empty' if library.root.is_dir() else 'does not exist'}"
     rows: list[list[Cell]] = []
     notes = []
+    # A network that is cut has an artefact for each stage: one row with their number.
+    alike: dict[tuple[str, str, str], list[Cell]] = {}
+    counts: Counter[tuple[str, str, str]] = Counter()
     for listing, measurement, problem in entries:
         model, variant, _ = listing.path.relative_to(library.root).parts
         kind, device, stored = "-", "-", "-"
@@ -225,14 +232,36 @@ def _format_entries(
         state = "unusable" if problem else "refused" if refused else "ok"
         for note in filter(None, (problem, refused)):
             notes.append(f"{listing.path.relative_to(library.root)}: {note}")
-        size = round(listing.size_bytes / 1e6, 2)
-        rows.append(
-            [model, variant, kind, state, *format_figures(measurement), size, stored, device]
-        )
-    header = ["model", "variant", "kind", "state", *COLUMNS, "disk MB", "stored", "device"]
+        size = listing.size_bytes / 1e6
+        group = model, variant, kind
+        if kind == "artefact" and state == "ok":
+            counts[group] += 1
+            if group in alike:
+                row = alike[group]
+                row[2], row[_DISK] = f"{kind} x{counts[group]}", float(row[_DISK] or 0.0) + size
+                continue
+        row = [model, variant, kind, state, *format_figures(measurement), size, stored, device]
+        row[_AGREEMENT] = row[_AGREEMENT] or _describe_compared(listing)
+        alike.setdefault(group, row)
+        rows.append(row)
+    for row in rows:
+        row[_DISK] = round(float(row[_DISK] or 0.0), 2)
     total = sum(listing.size_bytes for listing, _, _ in entries)
     summary = f"{len(entries)} entries, {total / 1e6:.1f} MB in {library.root}"
-    return "\n".join([format_rows(header, rows), *notes, summary])
+    return "\n".join([format_rows(_HEADER, rows), *notes, summary])
+
+
+def _describe_compared(listing: Listing) -> str | None:
+    """The agreement of a decomposed network when it was made; None where it was not compared."""
+    from jetson_dnn_rt.safety.records import read_record
+    from jetson_dnn_rt.variants.measuring.agreement import Agreement
+    from jetson_dnn_rt.variants.measuring.store import AGREEMENT_FACT
+
+    facts = listing.header.facts.get(AGREEMENT_FACT) if listing.header else None
+    try:
+        return None if facts is None else make_printable(str(read_record(Agreement, facts)))
+    except ValueError:  # of another version: `find_agreement` logs it where it matters
+        return None
 
 
 def _entry_to_dict(

@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import asdict
 from datetime import datetime, timezone
 from functools import partial
 
@@ -23,6 +24,8 @@ from jetson_dnn_rt.cli import main
 from jetson_dnn_rt.cli.progress import PhaseProgress, format_duration
 from jetson_dnn_rt.runtime.building import builder as building
 from jetson_dnn_rt.variants.library.library import EntryKey, Library
+from jetson_dnn_rt.variants.measuring.agreement import Agreement
+from jetson_dnn_rt.variants.measuring.store import AGREEMENT_FACT
 from jetson_dnn_rt.variants.running.engines import TuningOptions
 
 PARAMS = """
@@ -322,6 +325,22 @@ def test_library_lists_whatever_is_there(cache, run, capsys):
     assert "weights.bin is missing" in out
     assert out.count("unusable") == 2
     assert f"3 entries, 2.0 MB in {cache}" in out
+
+
+def test_the_artefacts_of_one_network_are_one_row_and_what_was_compared_is_shown(cache, capsys):
+    library = Library()
+    for number in range(3):
+        key = make_key(kind="artefact", options=f"stage {number}")
+        library.store(key, {"stage.onnx": b"1" * 1_000_000}, {}, model="onnx:net.onnx")
+    compared = Agreement(0.947, "mAP@0.5", 20, 90, "full@openvino-fp32")
+    library.store(make_key(), {"weights.bin": b"1"}, {AGREEMENT_FACT: asdict(compared)})
+    assert main.main(["library", "list"]) == 0
+    out = capsys.readouterr().out
+    (row,) = (line for line in out.splitlines() if " artefact " in line)
+    assert "artefact x3  ok" in row
+    assert " 3.0" in row
+    assert "0.947 mAP@0.5" in out
+    assert "4 entries" in out
 
 
 def test_an_empty_library(cache, run, capsys):
