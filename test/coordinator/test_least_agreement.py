@@ -10,12 +10,17 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 
 import cv2
 import numpy as np
 import pytest
+from cohort_tables import make_table, write_tables
 
 from jetson_dnn_rt.cli.main import main
+from jetson_dnn_rt.config.nodes import CoordinatorConfig
+from jetson_dnn_rt.coordinator.basis import load_basis
+from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.models.sources.registry import load_model
 from jetson_dnn_rt.variants.library.library import Library
 from jetson_dnn_rt.variants.measuring.agreement import Agreement
@@ -186,3 +191,35 @@ def test_the_ruined_yolox_nano_never_runs(user, run, shared_data, caplog):
     assert found[small]["time_ms"]["p50"] < found[FULL]["time_ms"]["p50"]
     assert evaluate(run, "images:road") == {FULL}
     assert f"variant {small} of {model} is left out" in caplog.text
+
+
+@pytest.mark.parametrize(("least", "kept"), [(0.0, 3), (0.9, 2), (0.95, 1)])
+def test_of_tables_in_files_what_agrees_too_little_is_not_used(tmp_path, caplog, least, kept):
+    whole = make_table()
+    loss = np.array([[0.0, 0.0], [0.05, 0.05], [0.5, 0.317]])
+    table = replace(
+        whole,
+        stages=whole.stages[:2],
+        variants=("full@null", "tucker-0.50@null", "svd-0.50@null"),
+        times_ns=np.repeat(whole.times_ns[:1, :2], 3, axis=0),
+        slowdown=np.ones((3, 2, 1)),
+        power_w=np.ones((3, 2, 1)),
+        loss=loss,
+    )
+    files = (write_tables(tmp_path, table),)
+    basis = load_basis(CoordinatorConfig(tables=files, least_agreement=least))
+    basis.platform.close()
+    found = basis.tables["detector"]
+    assert found.variants == table.variants[:kept]
+    assert [found.accuracy(v) for v in range(kept)] == pytest.approx([1.0, 0.9, 0.183][:kept])
+    left_out = [record.getMessage() for record in caplog.records if "left out" in record.msg]
+    assert len(left_out) == 3 - kept
+    if least == 0.95:
+        assert "svd-0.50@null is left out of the tables: it agrees 0.183" in left_out[1]
+
+
+def test_tables_without_any_variant_that_agrees_enough_are_an_error(tmp_path):
+    table = make_table()
+    table = replace(table, loss=np.full(table.loss.shape, 0.3))
+    with pytest.raises(ConfigurationError, match=r"no variant .* agrees 0\.9 .*fix:"):
+        load_basis(CoordinatorConfig(tables=(write_tables(tmp_path, table),)))
