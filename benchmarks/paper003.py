@@ -497,7 +497,9 @@ def _find_fault(name: str, row: Mapping[str, Any], shown: Mapping[str, Shown]) -
         return shown[name].find_fault(shown[REFERENCE])
     if not all(np.isfinite(array).all() for found in shown[name].outputs for array in found):
         return "a value is not finite"
-    agreement = float(row["agreement"])
+    agreement = row["agreement"]
+    if agreement is None:
+        return "agreement unknown: the full network finds nothing"
     return "" if agreement >= AGREEMENT_BAR else f"agreement {agreement:.3f}"
 
 

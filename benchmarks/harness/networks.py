@@ -152,8 +152,8 @@ class Shown:
             return None
         return max(map(find_error, self.outputs, expected.outputs))
 
-    def find_agreement(self, expected: Shown) -> float:
-        """Compute mAP@0.5, mIoU or top-1 against other results, in [0, 1]."""
+    def find_agreement(self, expected: Shown) -> float | None:
+        """Compute mAP@0.5, mIoU or top-1 against other results, in [0, 1]; None = unknown."""
         return compare(self.kind, expected.results, self.results, "full").value
 
     def find_fault(self, expected: Shown) -> str:
@@ -162,7 +162,8 @@ class Shown:
         if error is not None:
             return "" if error <= _ROUNDING else f"off by {error:.2g} of the largest value"
         value = self.find_agreement(expected)
-        return "" if value >= 1.0 - _ROUNDING else f"agreement {value:.3f}"
+        sound = value is None or value >= 1.0 - _ROUNDING
+        return "" if sound else f"agreement {value:.3f}"
 
 
 class Lineup:
@@ -274,10 +275,10 @@ def describe_error(error: Exception) -> str:
 
 def report_figures(times: Times, shown: Shown, expected: Shown, digits: int) -> dict[str, object]:
     """Report median and p99 of a chain, and the error of its results."""
-    error = shown.find_error(expected)
+    error, agreement = shown.find_error(expected), shown.find_agreement(expected)
     return {
         "p50_ms": round(quantile_ms(times, 0.5), digits),
         "p99_ms": round(quantile_ms(times, 0.99), digits),
         "relative_error": None if error in (None, math.inf) else float(f"{error:.2e}"),
-        "agreement": round(shown.find_agreement(expected), 4),
+        "agreement": None if agreement is None else round(agreement, 4),
     }
