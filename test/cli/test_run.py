@@ -259,7 +259,7 @@ def test_signals_end_a_run_with_its_report():
         [*COMMAND, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     for line in process.stderr:
-        if "cli.run: schedulable" in line:  # the tasks are active
+        if "cli.run: segmenter: " in line:  # the tasks are active
             break
     process.send_signal(signal.SIGINT)
     process.send_signal(signal.SIGTERM)
