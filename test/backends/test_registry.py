@@ -19,6 +19,8 @@ from networks import Classifier, make_model
 from jetson_dnn_rt.backends import openvino as openvino_backend
 from jetson_dnn_rt.backends import torch as torch_backend
 from jetson_dnn_rt.backends.registry import BACKENDS, create_runner, inspect_backend, list_backends
+from jetson_dnn_rt.backends.tensorrt import api as tensorrt_api
+from jetson_dnn_rt.backends.tensorrt.api import NO_GPU
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError
 from jetson_dnn_rt.tvm.target import TVM_FIX
 
@@ -33,11 +35,14 @@ def test_every_back_end_is_listed_with_what_to_do():
     for info in infos.values():
         assert info.available == bool(info.precisions)
         assert info.available == bool(info.version)
-        assert info.available or (info.reason and info.fix)
+        # Where there is no GPU nothing helps TensorRT, and the reason says so.
+        assert info.available or info.reason
+        assert info.available or info.fix or info.reason == NO_GPU
 
 
 @pytest.mark.parametrize("name", ["onnxruntime", "openvino", "torch", "tensorrt", "tvm"])
 def test_missing_library(monkeypatch, name):
+    monkeypatch.setattr(tensorrt_api, "has_gpu", lambda: True)
     model = make_model(Classifier(), (8, 8))
     monkeypatch.setitem(sys.modules, name, None)
     info = next(info for info in list_backends() if info.name == name)

@@ -131,6 +131,7 @@ def test_times_of_kernels_are_kept_for_the_next_build(trt, library, model):
 
 def test_without_tensorrt_it_is_said(library, model, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorrt", None)
+    monkeypatch.setattr("jetson_dnn_rt.backends.tensorrt.api.has_gpu", lambda: True)
     with pytest.raises(BackendUnavailableError, match=r"cannot be imported.*python3-libnvinfer"):
         make(model, library, make_classifier())
 

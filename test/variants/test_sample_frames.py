@@ -185,7 +185,7 @@ def test_synthetic_frames_are_training_scenes_of_the_seed():
         ("synthetic:x", ConfigurationError, "whole number"),
         ("synthetic:99999999999", ConfigurationError, "index"),
         ("video:/no/such.mp4", SourceError, "/no/such.mp4 is not there"),
-        ("images:/no/such", SourceError, "is not a folder"),
+        ("images:/no/such", SourceError, "/no/such does not exist; give a folder"),
         ("bag:/no/such", SourceError, "/no/such is not there"),
     ],
 )
