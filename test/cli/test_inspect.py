@@ -90,7 +90,7 @@ def test_a_model_without_a_head_is_shown_with_the_way_out(capsys, tmp_path):
         (lambda path: path.write_bytes(b"\x08\x07" * 99), "damaged or no"),
         (lambda path: path.write_bytes(b""), "is empty"),
         (lambda path: make_onnx(path, shape=(1, 1, 32, 48)), "needed is [1, 3, H, W]"),
-        (lambda path: make_onnx(path, shape=(1, 3, "h", "w")), "set input_size"),
+        (lambda path: make_onnx(path, shape=(1, 3, "h", "w")), "input_size: [480, 640]"),
         (lambda path: make_onnx(path, inputs=2), "needed is one image"),
         (lambda path: path.mkdir(), "not a regular file"),
     ],

@@ -41,6 +41,33 @@ def make_model():
     return onnx.load_model_from_string(make_part(nodes, constants, {"image": SHAPE}, kinds).data)
 
 
+def move_constants(model):
+    """Its constants as nodes, as Paddle's exporter writes them."""
+    graph = model.graph
+    nodes = [
+        onnx.helper.make_node("Constant", [], [constant.name], value=constant)
+        for constant in graph.initializer
+    ]
+    kept = list(graph.node)
+    del graph.initializer[:], graph.node[:]
+    graph.node.extend([*nodes, *kept])
+    return model
+
+
+def test_weights_that_are_nodes_are_constants_for_torch(tmp_path):
+    path = tmp_path / "paddle.onnx"
+    onnx.save_model(move_constants(make_model()), str(path))
+    model = bypass_copies(onnx.load(str(path)))
+    assert [node.op_type for node in model.graph.node] == ["Conv", "Conv", "Identity"]
+    assert [constant.name for constant in model.graph.initializer] == ["weight"]
+    onnx.checker.check_model(model)
+    image = make_images(1, SHAPE[1:])
+    (expected,) = run(path.read_bytes(), image)
+    with torch.inference_mode():
+        found = convert_to_torch(path.read_bytes(), "paddle")(torch.from_numpy(image))
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-5)
+
+
 def test_copies_of_constants_are_bypassed_and_others_stay():
     model = bypass_copies(make_model())
     assert [node.op_type for node in model.graph.node] == ["Conv", "Conv", "Identity"]

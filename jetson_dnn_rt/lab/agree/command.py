@@ -68,6 +68,8 @@ def execute(args: argparse.Namespace) -> int:
     pictures = _write_pictures(args, found, a, b) if args.output else {}
     low = [name for name, one in found.items() if _is_low(one, args.at_least)]
     table = _format(found, args.at_least, low)
+    if args.output and not pictures:
+        print(f"no picture in {args.output}: no frame differs", file=sys.stderr)
     print(table, file=sys.stderr if args.json else sys.stdout)
     if args.json:
         tasks = {name: one.to_dict() for name, one in found.items()}

@@ -43,6 +43,8 @@ FRAMES_LIMIT = 256
 
 REPORT, WEIGHTS, LAYERS = "report.json", "weights.safetensors", "layers.csv"
 
+_FINDINGS = {"mAP@0.5": "boxes", "mIoU": "classes", "top-1": "classes"}
+
 logger = logging.getLogger(__name__)
 
 
@@ -93,7 +95,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--threads", type=parse_count, default=1, metavar="N", help="threads per run (default 1)")
     add(
         "--least-agreement", type=parse_share, metavar="A",
-        help="with the full model, in [0, 1]; a network that agrees less is refused and not kept, "
+        help="with the full model, in [0, 1]; what agrees less is refused and never loaded, "
         f"exit code 1; 0 = any (default: the task's, else {LEAST_AGREEMENT})",
     )  # fmt: skip
     add("--keep-slower", action="store_true", help="keep decomposed layers that are not faster")
@@ -158,7 +160,7 @@ def _compress(
 ) -> Compression:
     from jetson_dnn_rt.lab.compress.compression import compress
     from jetson_dnn_rt.models.sources.registry import load_model
-    from jetson_dnn_rt.runtime.task import open_model
+    from jetson_dnn_rt.runtime.task import make_settings, open_model
     from jetson_dnn_rt.variants.measuring.sample_frames import open_frames
 
     source = args.frames or (task.build_frames if task else "") or DEFAULT_FRAMES
@@ -197,6 +199,7 @@ def _compress(
             keep_slower=args.keep_slower,
             seed=args.seed,
             least_agreement=least,
+            settings=None if task is None else make_settings(task, model),
             progress=progress,
         )
 
@@ -259,7 +262,8 @@ def format_report(compression: Compression) -> str:
         f"  time        {before.p50_ns / 1e6:.2f} ms -> {after.p50_ns / 1e6:.2f} ms "
         f"({change:+.1f} %; p99 {before.p99_ns / 1e6:.2f} -> {after.p99_ns / 1e6:.2f}) on "
         f"{compression.variant.backend}, {compression.threads} thread(s)",
-        f"  agreement   {agreement} with the full model on {agreement.frames} held-out frames of "
+        f"  agreement   {agreement} with the full model, which found {agreement.evidence} "
+        f"{_FINDINGS[agreement.metric]} in {agreement.frames} held-out frames of "
         f"{compression.frames}",
     ]
     if recovery is not None:

@@ -129,12 +129,13 @@ def compress(
     keep_slower: bool = False,
     seed: int = 0,
     least_agreement: float = 0.0,
+    settings: DecoderSettings | None = None,
     progress: Progress = ignore_progress,
 ) -> Compression:
     """Decompose a model, let it recover, measure it, and put it into the library.
 
-    It is refused, and not stored, where it agrees too little with the full model or is slower than
-    that and different.
+    It is refused where it agrees too little with the full model, in the library, too, or is not
+    faster than that; then it is not stored.
 
     Parameters
     ----------
@@ -158,6 +159,8 @@ def compress(
         Keep decomposed layers that are not faster.
     seed : int
         Seed of the recovery.
+    settings : DecoderSettings, optional
+        Thresholds under which both are compared.
     least_agreement : float
         With the full model, in [0, 1]; 0 = nothing is refused.
     """
@@ -206,7 +209,9 @@ def compress(
             budget_ns=_TIMING_NS,
             progress=progress,
         )
-        full, reduced = (_decode_all(model, runners, i, judges, progress) for i in (0, 1))
+        full, reduced = (
+            _decode_all(model, runners, i, judges, settings, progress) for i in (0, 1)
+        )
     before, after = (TimeDistribution.of("inference", column) for column in times)
     agreement = compare(model.kind, full, reduced, str(VariantSpec(FULL, variant.backend)))
     slowest_ns = math.inf if keep_slower else before.p50_ns * (1.0 - MARGIN)
@@ -215,7 +220,10 @@ def compress(
         model.source, fitted, variant, before, after, agreement, source, len(inputs), threads,
         entry=None, refused=refused,
     )  # fmt: skip
-    if library is None or refused:
+    # One that agrees too little is kept with that figure, so that no node builds it again.
+    if library is None or (
+        refused and not find_refusal(variant, None, agreement, least_agreement)
+    ):
         return compression
     facts = {
         **compression.to_json(),
@@ -337,13 +345,14 @@ def _decode_all(
     runners: tuple[Runner, Runner],
     index: int,
     frames: Sequence[Frame],
+    settings: DecoderSettings | None,
     progress: Progress,
 ) -> list[Result]:
     """Results of one of the two networks on all frames."""
     runner = runners[index]
     buffer = runner.allocate_input()
     preprocessor = Preprocessor(model.preprocessing, buffer)
-    decode, settings = model.create_decoder(), DecoderSettings()
+    decode, settings = model.create_decoder(), settings or DecoderSettings()
     results = []
     for frame in frames:
         geometry = preprocessor.write(frame)

@@ -33,24 +33,36 @@ def convert_to_torch(data: bytes, name: str) -> torch.nn.Module:
             module = onnx2torch.convert(bypass_copies(onnx.load_model_from_string(data)))
     except (KeyError, NotImplementedError, RuntimeError, ValueError) as error:
         raise ModelError(
-            f"{name} holds operators that onnx2torch cannot convert ({error}); "
-            "use the onnxruntime or openvino back end"
+            f"{name} cannot be read by onnx2torch ({error}): it runs whole on onnxruntime and "
+            "openvino, also in int8, but not on torch, and can be neither cut nor decomposed"
         ) from error
     return fix_slices(module).eval()
 
 
 def bypass_copies(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Give nodes the constants that they read through ``Identity``; changes the model.
+    """Give nodes the constants that they read from other nodes; changes the model.
 
-    Exporters keep one of several equal weights and pass it on like this; onnx2torch wants the
-    weights of a convolution to be constants.
+    Exporters keep one of several equal weights and pass it on by ``Identity``, or, as Paddle's,
+    make all weights ``Constant`` nodes; onnx2torch wants the weights of a convolution to be
+    initializers.
     """
     graph = model.graph
+    outputs = {output.name for output in graph.output}
+    nodes = []
+    for node in graph.node:
+        (value,) = [a for a in node.attribute if a.name == "value"] or (None,)
+        if node.op_type == "Constant" and value is not None and node.output[0] not in outputs:
+            graph.initializer.add().CopyFrom(value.t)
+            graph.initializer[-1].name = node.output[0]
+        else:
+            nodes.append(node)
+    if len(nodes) < len(graph.node):
+        del graph.node[:]
+        graph.node.extend(nodes)
     origin = {constant.name: constant.name for constant in graph.initializer}
     kept = []
-    results = {output.name for output in graph.output}
     for node in graph.node:
-        if node.op_type == "Identity" and node.input[0] in origin and not results & {*node.output}:
+        if node.op_type == "Identity" and node.input[0] in origin and not outputs & {*node.output}:
             origin[node.output[0]] = origin[node.input[0]]
             continue
         for index, name in enumerate(node.input):

@@ -211,8 +211,8 @@ def _find_size(
     )
     if 0 in size:
         raise ModelError(
-            "leaves its input size open; fix: set input_size (--input-size), height first, as in "
-            "480, 640"
+            "leaves its input size open; fix: give height and width, as input_size: [480, 640] of "
+            "the task, or --input-size 480 640 of inspect and compress"
         )
     if max(size) > MAX_SIDE:
         raise ModelError(f"takes {size[0]}x{size[1]}, sides may have {MAX_SIDE} pixels at most")

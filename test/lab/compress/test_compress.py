@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import json
 import logging
+from dataclasses import replace
 
 import cv2
 import numpy as np
@@ -16,11 +17,15 @@ import safetensors.numpy
 from networks import make_onnx
 
 from jetson_dnn_rt.cli import main
+from jetson_dnn_rt.config.parameter_file import read_parameter_file
+from jetson_dnn_rt.config.perception import read_task
 from jetson_dnn_rt.lab.compress import compression
 from jetson_dnn_rt.models.sources.registry import load_model
+from jetson_dnn_rt.runtime.task import open_model
 from jetson_dnn_rt.variants.decomposition import load_reduced
 from jetson_dnn_rt.variants.library.library import Library
 from jetson_dnn_rt.variants.measuring.agreement import Agreement
+from jetson_dnn_rt.variants.running.variant_set import VariantSet
 from jetson_dnn_rt.variants.spec import DecompositionSpec
 
 KEYS = {
@@ -142,7 +147,7 @@ def test_a_task_s_network_is_compressed_as_the_task_reads_it(
         (1.0, 0, "unknown: no boxes in 20 frames; fix: frames that show what the network finds"),
     ],
 )
-def test_a_network_that_agrees_too_little_is_refused_and_not_kept(
+def test_a_network_that_agrees_too_little_is_refused_and_known_as_that(
     task_file, tmp_path, capsys, monkeypatch, value, evidence, words
 ):
     monkeypatch.setattr(compression, "_TIMING_NS", 0)
@@ -157,10 +162,14 @@ def test_a_network_that_agrees_too_little_is_refused_and_not_kept(
     text = capsys.readouterr().out
     assert "REFUSED" in text
     assert words in text
-    assert "kept in" not in text
-    assert not any(listing.header for listing in Library(tmp_path / "library").entries())
-    # What was made can still be looked at.
     assert words in json.loads((output / "report.json").read_text())["refused"]
+    # The library knows its figure: it is neither loaded nor built again.
+    config = read_task(read_parameter_file(task_file), "front")
+    small = replace(config, variants=("full@torch-fp32", "tucker-0.60@torch-fp32"))
+    variants = VariantSet(small, open_model(small), library=Library(tmp_path / "library"))
+    variants.close()
+    assert words in variants.left_out["tucker-0.60@torch-fp32"]
+    assert variants.missing == ()
 
 
 def test_a_network_that_is_not_faster_is_refused_unless_asked_for(task_file, capsys, monkeypatch):
@@ -169,7 +178,9 @@ def test_a_network_that_is_not_faster_is_refused_unless_asked_for(task_file, cap
     options = ["--ranks", "macs:0.6", "--backend", "torch", "--least-agreement", "0.5"]
     arguments = ["compress", "--params", str(task_file), *options]
     assert main.main(arguments) == 1
-    assert "not faster than the full model by more than 100 %" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "not faster than the full model by more than 100 %" in text
+    assert "kept in" not in text
 
 
 @pytest.mark.parametrize(
