@@ -178,9 +178,7 @@ def test_a_network_that_is_not_faster_is_refused_unless_asked_for(task_file, cap
     options = ["--ranks", "macs:0.6", "--backend", "torch", "--least-agreement", "0.5"]
     arguments = ["compress", "--params", str(task_file), *options]
     assert main.main(arguments) == 1
-    text = capsys.readouterr().out
-    assert "not faster than the full model by more than 100 %" in text
-    assert "kept in" not in text
+    assert "not faster than the full model by more than 100 %" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
