@@ -17,6 +17,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jetson_dnn_rt.cli.options import parse_share
 from jetson_dnn_rt.cli.text import Cell, format_rows
 from jetson_dnn_rt.errors import ConfigurationError
 
@@ -35,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "of `evaluate`: the variant in A and the one in B; A and B may be one file"
     add("--variants", nargs=2, default=("", ""), metavar=("NAME", "NAME"), help=text)
     add("--task", metavar="TASK", help="only this one")
-    add("--at-least", type=_parse_share, metavar="X", help="exit code 1 below it, or if unknown")
+    add("--at-least", type=parse_share, metavar="X", help="exit code 1 below it, or if unknown")
     add("--output", type=Path, metavar="DIR", help="write a picture of each task's worst frame")
     text = "where the frames are: video:PATH, images:DIR, synthetic[:WxH] or a bag"
     add("--source", metavar="S", help=text)
@@ -138,13 +139,3 @@ def _write_pictures(
         on = "" if args.source else ", on an empty canvas: give --source for the frame itself"
         print(f"written: {file}{on}", file=sys.stderr)
     return written
-
-
-def _parse_share(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0.0 <= value <= 1.0:
-        raise argparse.ArgumentTypeError(f"{text!r} must be a number from 0 to 1")
-    return value

@@ -29,7 +29,9 @@ class FramePair:
     key: Key
     a: FrameResult
     b: FrameResult
-    difference: float  # objects that only one has; of a mask 1 - IoU; of classes 0 or 1
+    difference: (
+        float  # objects that only one has; of a mask the share of pixels; of classes 0 or 1
+    )
     in_b: npt.NDArray[np.bool_] | None = None  # of A's boxes, whether B has them
     in_a: npt.NDArray[np.bool_] | None = None  # of B's boxes, whether A has them
 

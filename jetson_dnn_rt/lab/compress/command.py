@@ -163,11 +163,12 @@ def _compress(
     from jetson_dnn_rt.runtime.task import make_settings, open_model
     from jetson_dnn_rt.variants.measuring.sample_frames import open_frames
 
-    source = args.frames or (task.build_frames if task else "") or DEFAULT_FRAMES
+    given = args.frames or (task.build_frames if task else "")
+    source = given or DEFAULT_FRAMES
     least = args.least_agreement
     if least is None:
         least = task.least_agreement if task else LEAST_AGREEMENT
-    if source == DEFAULT_FRAMES:
+    if not given:
         logger.warning(
             "no --frames: using the built-in road scenes; frames of your own camera fit a network "
             "to what it will see"

@@ -134,8 +134,8 @@ def compress(
 ) -> Compression:
     """Decompose a model, let it recover, measure it, and put it into the library.
 
-    It is refused where it agrees too little with the full model, in the library, too, or is not
-    faster than that; then it is not stored.
+    It is refused where it agrees too little with the full model, which the library then knows, and
+    where it is not faster: such a network is not stored.
 
     Parameters
     ----------

@@ -48,20 +48,14 @@ def bypass_copies(model: onnx.ModelProto) -> onnx.ModelProto:
     """
     graph = model.graph
     outputs = {output.name for output in graph.output}
-    nodes = []
-    for node in graph.node:
-        (value,) = [a for a in node.attribute if a.name == "value"] or (None,)
-        if node.op_type == "Constant" and value is not None and node.output[0] not in outputs:
-            graph.initializer.add().CopyFrom(value.t)
-            graph.initializer[-1].name = node.output[0]
-        else:
-            nodes.append(node)
-    if len(nodes) < len(graph.node):
-        del graph.node[:]
-        graph.node.extend(nodes)
     origin = {constant.name: constant.name for constant in graph.initializer}
     kept = []
     for node in graph.node:
+        value = next((a for a in node.attribute if a.name == "value"), None)
+        if node.op_type == "Constant" and value is not None and not outputs & {*node.output}:
+            graph.initializer.add().CopyFrom(value.t)
+            graph.initializer[-1].name = origin[node.output[0]] = node.output[0]
+            continue
         if node.op_type == "Identity" and node.input[0] in origin and not outputs & {*node.output}:
             origin[node.output[0]] = origin[node.input[0]]
             continue
