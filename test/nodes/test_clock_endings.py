@@ -36,7 +36,7 @@ def test_a_node_gives_the_clocks_back_itself(tmp_path, number, busy_s, kind):
         writer.wait_for("set")
         assert busy_s == 0.0 or not board.is_restored
         writer.end_in_time(number)
-        assert writer.process.returncode == 0
+        assert writer.process.returncode == 0, writer.errors
         assert RESTORED_BY_GUARDIAN not in writer.errors
         assert "Traceback" not in writer.errors
 
@@ -70,7 +70,7 @@ def test_clocks_that_hang_do_not_delay_the_end(tmp_path, busy_s):
     with Writer(board, hangs + NODE, board.tables, "coordinator", 1, busy_s) as writer:
         writer.wait_for("set")
         writer.end_in_time(signal.SIGTERM)
-        assert writer.process.returncode == 0
+        assert writer.process.returncode == 0, writer.errors
         assert RESTORED_BY_GUARDIAN in writer.errors
 
 

@@ -95,9 +95,12 @@ class _Storm:
     def run(self, count: int, seed: int) -> StormResult:
         self._ros.wait(lambda: self._images.get_subscription_count() == 1, "the subscription")
         self._ros.wait(self._answers.subscription.get_publisher_count, "the publisher")
-        while not self._answers.messages:  # the process may not know of the subscription yet
+        # The process may not know of the subscription yet. While it starts it takes no image, and
+        # its queue keeps the last ones only: no more may wait than fit in.
+        pauses = [0.1 * 2**sent for sent in range(_QUEUE)]
+        while not self._answers.messages:
             self._send_good()
-            time.sleep(0.1)
+            time.sleep(pauses.pop(0))
         base_mib = self._read_peak()
         self._good = answered = 0
         slowest_s = 0.0

@@ -11,6 +11,7 @@ import os
 import resource
 import signal
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -38,13 +39,18 @@ def used_bytes(folder):
 
 
 def write_all(writer, first, count):
-    """Write jobs, and wait until they are in the trace or lost."""
+    """Write jobs; wait until they are in the trace or lost, and parts that ended are Parquet."""
     before = writer._stored + writer._failed
     for sequence in range(first, first + count):
         writer.write(make_record(sequence), wait=True)
     while writer._stored + writer._failed < before + count:
         writer._wake.set()
         writer._thread.join(0.005)
+    # A part is turned into Parquet after its last batch, before the thread takes the next ones.
+    seen_s = time.monotonic()
+    while writer._alive_s < seen_s:
+        writer._wake.set()
+        writer._thread.join(0.001)
 
 
 def test_at_the_limit_the_oldest_parts_make_room(tmp_path, caplog):

@@ -51,11 +51,15 @@ CLOCKS_LIMIT_S = 0.2
 SHUTDOWN_LIMIT_S = 0.4
 """After a signal: what is not shut down by then is left to the operating system."""
 
-END_LIMIT_S = 0.9
-"""After a signal: the process is gone by then if it can end itself, whatever hangs."""
+END_LIMIT_S = 0.7
+"""After a signal: the main thread waits no longer for the end, whatever hangs."""
 
 FLUSH_LIMIT_S = 0.1
 """Output that has not been read by then is lost."""
+
+HANG_LIMIT_S = 1.0
+"""After a signal: a main thread that has not come back from its wait by then hangs. Not closer to
+`END_LIMIT_S`, or a loaded machine that runs it 0.2 s late would make an orderly end a failure."""
 
 KILL_LIMIT_S = 1.2
 """After a signal: a process that cannot end itself is killed by its watcher then."""
@@ -311,9 +315,9 @@ def run_node(make_node: MakeNode, args: Sequence[str]) -> int:
         stop.wait()
         # Ends what hangs without the interpreter's lock (`END_HANGS`); the watcher ends what hangs
         # with it.
-        faulthandler.dump_traceback_later(END_LIMIT_S, exit=True)
-        end = start_thread(process.end, "end")
-        end.join(END_LIMIT_S - 0.2)
+        faulthandler.dump_traceback_later(HANG_LIMIT_S, exit=True)
+        start_thread(process.end, "end").join(END_LIMIT_S)
+        faulthandler.cancel_dump_traceback_later()
         # From here on neither a second Ctrl-C nor threads that hang in a library, nor their
         # destructors, may delay the end.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
