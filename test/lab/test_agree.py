@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import cv2
 import numpy as np
@@ -16,6 +17,8 @@ from photos import write_photos
 from jetson_dnn_rt.cli.main import main
 from jetson_dnn_rt.cli.recorder import format_result
 from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.nodes.tasks import drawing
+from jetson_dnn_rt.nodes.tasks.drawing import class_color
 from jetson_dnn_rt.results import Classification, Detections, Segmentation
 from jetson_dnn_rt.tasks import Outcome, Work
 
@@ -120,7 +123,42 @@ def test_masks_are_compared_where_they_are_stored(tmp_path, capsys):
     # Of 40 pixels 20 are class 1 in A, 15 in B; 20 and 25 are class 0.
     assert task["agreement"] == pytest.approx((15 / 20 + 20 / 25) / 2)
     assert task["worst"]["frame"] == 1
-    assert cv2.imread(found["pictures"]["segmenter"]).shape == (2, 10 + 4 + 10, 3)
+    assert cv2.imread(found["pictures"]["segmenter"]).shape == (2, 10 + 4 + 10 + 4 + 10, 3)
+
+
+def test_of_masks_the_pixels_that_differ_are_marked_and_the_background_is_not_drawn(
+    tmp_path, capsys, monkeypatch
+):
+    labels = ("background", "road", "sky")
+    task = replace(TASKS["segmenter"], labels=labels)
+    monkeypatch.setitem(TASKS, "segmenter", task)
+    left, right = np.zeros((2, 96, 128), np.uint8)
+    left[:, :64], right[:, 64:] = 1, 2  # the left half in A alone, the right one in B alone,
+    left[40:60, 30:100] = right[40:60, 30:100] = 1  # but here they are the same,
+    right[40:60, 30:40], left[0:5, 126:] = 2, 1  # and here of another class
+    right[60:] = left[60:] = 0
+    a, b = (
+        write(tmp_path / name, [Segmentation(pixels)], "segmenter", masks=True)
+        for name, pixels in (("a", left), ("b", right))
+    )
+    texts = []
+    monkeypatch.setattr(drawing.cv2, "putText", lambda image, text, *style: texts.append(text))
+    _, found, _ = run(capsys, a, b, "--output", tmp_path / "out")
+    picture = cv2.imread(found["pictures"]["segmenter"])
+    of_a, of_b, both = picture[:, :128], picture[:, 132:260], picture[:, 264:]
+    canvas = [40, 40, 40]
+    assert of_a[30, 20].tolist() != canvas == of_a[30, 80].tolist()
+    assert of_b[30, 80].tolist() != canvas == of_b[30, 20].tolist()
+    places = {(30, 20): 1, (30, 80): 2, (50, 35): 3, (2, 127): 3}
+    for place, kind in places.items():
+        assert both[place].tolist() == list(class_color(kind, 0.9))
+    dark = both[70, 120].tolist()
+    assert both[50, 80].tolist() == dark
+    assert max(dark) < 40
+    share = np.mean(left != right)
+    assert {"road", "sky", "only in A", "only in B", "of another class"} <= {*texts}
+    assert f"{share:.1%} of the pixels differ" in texts
+    assert "A: frame 0    background is not painted" in texts
 
 
 def test_classes_are_compared_by_the_best(tmp_path, capsys):

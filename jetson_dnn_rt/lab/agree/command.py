@@ -132,10 +132,17 @@ def _write_pictures(
             continue
         image = read_frame(args.source, one.worst.a, args.topic) if args.source else None
         file = args.output / f"worst_{name.strip('/').replace('/', '_')}.png"
-        picture = draw_worst(one.worst, {**b[name].labels, **a[name].labels}, image)
+        picture = draw_worst(one.worst, _merge_labels(a[name], b[name]), image)
         if not cv2.imwrite(str(file), picture):
             raise ConfigurationError(f"cannot write {file}")
         written[name] = str(file)
         on = "" if args.source else ", on an empty canvas: give --source for the frame itself"
         print(f"written: {file}{on}", file=sys.stderr)
     return written
+
+
+def _merge_labels(a: TaskResults, b: TaskResults) -> dict[str, dict[int, str]]:
+    return {
+        mask: {**b.labels.get(mask, {}), **a.labels.get(mask, {})}
+        for mask in (*a.labels, *b.labels)
+    }

@@ -61,7 +61,8 @@ class TaskResults:
 
     kind: Kind
     frames: dict[Key, FrameResult] = field(default_factory=dict)
-    labels: dict[int, str] = field(default_factory=dict)  # of the classes that occur
+    labels: dict[str, dict[int, str]] = field(default_factory=dict)
+    """Of the classes that occur, by the name of the mask, which is empty where there is one."""
 
 
 def read_results(path: Path, variant: str = "") -> dict[str, TaskResults]:
@@ -122,9 +123,14 @@ def _add(tasks: dict[str, TaskResults], line: dict[str, Any]) -> None:
     if outcome in WITH_RESULT:
         if kind == "segmentation":
             result = _read_masks(line.get("mask_png"))
+            for mask in result.masks if result is not None else ():
+                shares = line["class_shares"]
+                names = _name_classes(mask, shares[mask.name] if mask.name else shares)
+                task.labels.setdefault(mask.name, {}).update(names)
         else:
             found = line["boxes" if kind == "detection" else "classes"]
-            task.labels |= {int(one["class_id"]): str(one["label"]) for one in found}
+            names = {int(one["class_id"]): str(one["label"]) for one in found}
+            task.labels.setdefault("", {}).update(names)
             result = _read_objects(found, kind)
     task.frames[key] = FrameResult(frame, outcome, result, file, line.get("class_shares", {}))
 
@@ -154,3 +160,10 @@ def _read_masks(pictures: str | dict[str, str] | None) -> Segmentation | None:
     first, *others = masks
     first.others = tuple(others)
     return first
+
+
+def _name_classes(mask: Segmentation, shares: Mapping[str, Any]) -> dict[int, str]:
+    """Name the classes in a mask: its shares are in the order of their numbers."""
+    numbers = np.flatnonzero(np.bincount(mask.mask.ravel())).tolist()
+    # Two classes of one name share a key, so that which number is whose is not known.
+    return dict(zip(numbers, shares, strict=True)) if len(numbers) == len(shares) else {}

@@ -1,14 +1,16 @@
 # Copyright 2026 jetson_dnn_rt authors
 # SPDX-License-Identifier: Apache-2.0
 
-"""Picture of the frame in which two runs differ most: A on the left, B on the right."""
+"""Picture of the frame in which two runs differ most: A, then B, then where masks differ."""
 
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
+import cv2
 import numpy as np
 import numpy.typing as npt
 
@@ -21,7 +23,8 @@ from jetson_dnn_rt.errors import ConfigurationError, SourceError
 from jetson_dnn_rt.frames import Frame, Image
 from jetson_dnn_rt.lab.agree.comparison import FramePair
 from jetson_dnn_rt.lab.agree.result_files import FrameResult
-from jetson_dnn_rt.nodes.tasks.drawing import draw_results
+from jetson_dnn_rt.models.heads.labels import BACKGROUND, find_background
+from jetson_dnn_rt.nodes.tasks.drawing import class_color, draw_results
 from jetson_dnn_rt.results import Detections, Result, Segmentation
 
 LEAST_CANVAS = 320
@@ -32,32 +35,67 @@ MOST_CANVAS = 8192
 _LIVE = ("device", "gstreamer")
 
 
-def draw_worst(pair: FramePair, labels: dict[int, str], image: Image | None) -> Image:
+def draw_worst(pair: FramePair, labels: dict[str, dict[int, str]], image: Image | None) -> Image:
     """Draw both results, BGR uint8 [H, W, 3], on the frame or, without it, on an empty canvas.
 
-    An object that the other side lacks says so.
+    An object that the other side lacks says so. Of masks that which differs most is drawn, and
+    beside A and B a third picture, dark and grey, with the pixels that differ. `labels` are by the
+    name of the mask, empty where there is one.
     """
     image = _make_canvas(pair) if image is None else image
+    first, second = pair.a.result, pair.b.result
+    mask = ""
+    if isinstance(first, Segmentation) and isinstance(second, Segmentation):
+        pairs = zip(first.masks, second.masks, strict=True)
+        first, second = max(pairs, key=lambda both: np.mean(both[0].mask != both[1].mask))
+        mask = first.name
+        first, second = (replace(one, name="", others=()) for one in (first, second))
+    known = labels.get(mask, {})
+    names = [known.get(index, f"class_{index}") for index in range(max(known, default=-1) + 1)]
     sides = []
-    for name, other, one, shared in (("A", "B", pair.a, pair.in_b), ("B", "A", pair.b, pair.in_a)):
-        assert one.result is not None
-        result, names = _name_lonely(one.result, labels, shared, f"not in {other}")
-        what = f"{len(one.result)} objects" if isinstance(one.result, Detections) else ""
+    for name, other, one, result, shared in (
+        ("A", "B", pair.a, first, pair.in_b),
+        ("B", "A", pair.b, second, pair.in_a),
+    ):
+        assert result is not None
+        result, named = _name_lonely(result, names, shared, f"not in {other}")
+        what = f"{len(result)} objects" if isinstance(result, Detections) else ""
+        if isinstance(result, Segmentation):
+            unpainted = ", ".join(named[index] for index in sorted(find_background(named)))
+            what = f"{mask}  {unpainted} is not painted" if unpainted else mask
         status = f"{name}: frame {one.file or one.frame}  {what}"
-        sides.append(draw_results(Frame(image, "bgr8", 0, 0), [(result, names)], None, status))
+        sides.append(draw_results(Frame(image, "bgr8", 0, 0), [(result, named)], None, status))
+    if isinstance(first, Segmentation) and isinstance(second, Segmentation):
+        sides.append(_draw_difference(first.mask, second.mask, names, image))
     gap = np.full((image.shape[0], 4, 3), 255, np.uint8)
-    return np.concatenate([sides[0], gap, sides[1]], axis=1)
+    return np.concatenate([part for side in sides for part in (gap, side)][1:], axis=1)
+
+
+def _draw_difference(
+    a: npt.NDArray[np.uint8], b: npt.NDArray[np.uint8], names: list[str], image: Image
+) -> Image:
+    """Draw the pixels [H, W] that differ, by what they are on either side, on a dark grey copy."""
+    background = list(find_background(names))
+    in_a, in_b = (~np.isin(side, background) for side in (a, b))
+    # Neither is background where both have a class, but another one.
+    which = np.where(a == b, 0, np.where(in_a & in_b, 3, np.where(in_a, 1, 2)))
+    grey = cv2.cvtColor(cv2.cvtColor(image, cv2.COLOR_BGR2GRAY) // 3, cv2.COLOR_GRAY2BGR)
+    # Painted in full, and by the legend once more in the same colours.
+    colors = np.array([class_color(kind, 0.9) for kind in range(4)], np.uint8)
+    np.copyto(grey, colors[which], where=which[..., None] > 0)
+    what = [BACKGROUND, "only in A", "only in B", "of another class"]
+    status = f"{np.mean(which > 0):.1%} of the pixels differ"
+    found = Segmentation(which.astype(np.uint8))
+    return draw_results(Frame(grey, "bgr8", 0, 0), [(found, what)], None, status)
 
 
 def _name_lonely(
-    result: Result, labels: dict[int, str], shared: npt.NDArray[np.bool_] | None, words: str
+    result: Result, names: list[str], shared: npt.NDArray[np.bool_] | None, words: str
 ) -> tuple[Result, list[str]]:
     """Give objects that the other side lacks a class of their own, with a name that says so."""
-    count = max(labels, default=-1) + 1
-    names = [labels.get(index, f"class_{index}") for index in range(count)]
     if shared is None or not isinstance(result, Detections):
         return result, names
-    lonely = np.where(shared, result.class_ids, result.class_ids + count)
+    lonely = np.where(shared, result.class_ids, result.class_ids + len(names))
     return (
         Detections(result.boxes, result.scores, lonely),
         [*names, *(f"{name}, {words}," for name in names)],
