@@ -50,9 +50,13 @@ def line(task, result, outcome=Outcome.MET):
 
 
 def test_line_of_boxes():
-    assert line("detector", make_boxes(1)) == {
+    found = line("detector", make_boxes(1))
+    assert len(base64.b64decode(found.pop("thumbnail"))) == 16 * 16
+    assert found == {
         "frame": 7,
         "stamp_ns": 1007,
+        "width": make_frame(7).width,
+        "height": make_frame(7).height,
         "task": "detector",
         "outcome": "met",
         "boxes": [{"class_id": "2", "label": "car", "score": 0.5, "xyxy": [0.0, 1.0, 2.25, 3.0]}],

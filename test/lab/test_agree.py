@@ -41,14 +41,27 @@ def mask(share):
     return Segmentation(pixels)
 
 
-def write(path, results, task="detector", *, masks=False, files=()):
-    """Lines of a run: a result for each frame, or the outcome of one that has none."""
+GREY = np.zeros((96, 128, 3), np.uint8)
+
+
+def drawn(number):
+    """A picture that no other number has."""
+    return np.random.default_rng(number).integers(0, 256, (96, 128, 3), np.uint8)
+
+
+def write(path, results, task="detector", *, masks=False, files=(), show=lambda i: GREY, **more):
+    """Lines of a run: a result for each frame, or the outcome of one that has none.
+
+    `show` gives the picture of each frame, `more` further keys of the lines, from its number.
+    """
     lines = []
     for i, result in enumerate(results):
         outcome, result = (result, None) if isinstance(result, Outcome) else (Outcome.MET, result)
-        frame = Frame(np.zeros((96, 128, 3), np.uint8), "bgr8", i, i, file=dict(files).get(i, ""))
+        frame = Frame(show(i), "bgr8", i, i, file=dict(files).get(i, ""))
         record = make_record(task, i, outcome)
-        lines.append(format_result(record, Work(frame, result), TASKS[task], masks=masks) + "\n")
+        line = json.loads(format_result(record, Work(frame, result), TASKS[task], masks=masks))
+        line |= {key: make(i) for key, make in more.items()}
+        lines.append(json.dumps(line) + "\n")
     path.write_text("".join(lines), encoding="utf-8")
     return str(path)
 
@@ -174,11 +187,15 @@ def test_the_worst_frame_is_drawn_on_the_photo_or_said_to_be_empty(tmp_path, cap
     folder = tmp_path / "photos"
     write_photos(folder, 3)
     names = sorted(file.name for file in folder.iterdir())
-    given = {"files": [(0, names[1]), (1, names[2])]}
+    first, second = (cv2.imread(str(folder / name)) for name in names[1:])
+    given = {"files": [(0, names[1]), (1, names[2])], "show": lambda i: (first, second)[i]}
     a = write(tmp_path / "a", [boxes(LEFT), boxes(LEFT, RIGHT)], **given)
     # Found by the photo's name, though other frames came before.
-    b = write(tmp_path / "b", [boxes(), boxes(), boxes(LEFT)], files=[(0, "x"), *[
-        (place + 1, name) for place, name in given["files"]]])  # fmt: skip
+    others = {
+        "files": list(enumerate(["x", *names[1:]])),
+        "show": lambda i: (GREY, first, second)[i],
+    }
+    b = write(tmp_path / "b", [boxes(), boxes(), boxes(LEFT)], **others)
     out = ("--output", tmp_path / "out")
     _, found, text = run(capsys, a, b, *out, "--source", f"images:{folder}")
     assert found["tasks"]["detector"]["worst"]["file"] == names[1]
@@ -186,6 +203,10 @@ def test_the_worst_frame_is_drawn_on_the_photo_or_said_to_be_empty(tmp_path, cap
     height, width = cv2.imread(str(folder / names[1])).shape[:2]
     assert picture.shape == (height, 2 * width + 4, 3)
     assert "empty canvas" not in text
+    (folder / names[1]).write_bytes((folder / names[0]).read_bytes())
+    code, _, text = run(capsys, a, b, *out, "--source", f"images:{folder}")
+    assert code == 2
+    assert f"its frame {names[1]} is not the picture that A was made of" in text
     _, found, text = run(capsys, a, b, *out)
     assert "on an empty canvas: give --source" in text
     assert cv2.imread(found["pictures"]["detector"]).shape == (320, 644, 3)
@@ -197,8 +218,9 @@ def test_a_video_is_read_up_to_the_frame(tmp_path, capsys):
     for grey in range(3):
         writer.write(np.full((96, 128, 3), 60 * grey, np.uint8))
     writer.release()
-    a = write(tmp_path / "a", [boxes(LEFT), boxes(LEFT), boxes(LEFT)])
-    b = write(tmp_path / "b", [boxes(LEFT), boxes(LEFT), boxes()])
+    show = lambda i: GREY + 60 * i  # noqa: E731 - uint8
+    a = write(tmp_path / "a", [boxes(LEFT), boxes(LEFT), boxes(LEFT)], show=show)
+    b = write(tmp_path / "b", [boxes(LEFT), boxes(LEFT), boxes()], show=show)
     given = (a, b, "--output", tmp_path / "out", "--source", f"video:{video}")
     _, found, _ = run(capsys, *given)
     picture = cv2.imread(found["pictures"]["detector"])
@@ -222,12 +244,87 @@ def test_of_several_variants_of_a_frame_one_is_named(tmp_path, capsys):
     code, _, text = run(capsys, tmp_path, tmp_path)
     assert code == 2
     assert "by variant (x, y): choose with --variants" in text
+    # Of a run, which names no variant.
+    of_run = write(tmp_path / "run", [boxes(LEFT), boxes()])
+    _, found, text = run(capsys, of_run, tmp_path, "--variants", "", "x")
+    assert (found["tasks"]["detector"]["agreement"], "was not checked" in text) == (1.0, True)
     _, found, _ = run(capsys, tmp_path, tmp_path, "--variants", "x", "x")
     assert found["tasks"]["detector"]["agreement"] == 1.0
     _, found, _ = run(capsys, tmp_path, tmp_path, "--variants", "x", "y")
     assert found["tasks"]["detector"]["only_in_a"] == {"failed": 2}
     code, _, text = run(capsys, tmp_path, tmp_path, "--variants", "x", "z")
     assert (code, "holds no result of variant z, but of x, y" in text) == (2, True)
+
+
+def in_bag(name):
+    """Keys of the lines of `evaluate`: the stamps of a bag, its name and a variant."""
+    values = {"stream": name, "stamp_ns": None, "variant": "full@null"}
+    return {key: lambda i, v=v: v or 10**18 + i for key, v in values.items()}
+
+
+def test_a_run_is_compared_with_an_evaluation_of_the_same_frames(tmp_path, capsys):
+    """They have other stamps and streams: by their numbers, where the pictures are the same."""
+    found = [boxes(LEFT), boxes(RIGHT), boxes(LEFT)]
+    a = write(tmp_path / "a", found, show=drawn)
+    b = write(tmp_path / "b", found, show=drawn, **in_bag("x#/image"))
+    _, one, text = run(capsys, a, b)
+    task = one["tasks"]["detector"]
+    assert (task["agreement"], task["frames"], task["matched_by"]) == (1.0, 3, "number")
+    assert (task["left_out"], task["unchecked"], "left out" in text) == (0, 0, False)
+    # Two copies of the bag, in folders of other names.
+    c = write(tmp_path / "c", found, show=drawn, **in_bag("y#/image"))
+    assert run(capsys, b, c)[1]["tasks"]["detector"]["matched_by"] == "stamp"
+    # The bag from its second frame on: the numbers are those of other frames.
+    late = write(tmp_path / "late", found, show=lambda i: drawn(i + 1), **in_bag("x#/image"))
+    _, one, text = run(capsys, a, late)
+    task = one["tasks"]["detector"]
+    assert (task["agreement"], task["frames"], task["left_out"]) == (None, 0, 3)
+    assert "unknown: no frame is the same picture in A and B" in text
+    assert "3 frames of one number are other pictures in A than in B" in text
+    assert "frame 0: the thumbnails differ by" in text
+    # The last frame alone is another.
+    other = write(tmp_path / "other", found, show=lambda i: drawn(i % 2))
+    task = run(capsys, a, other)[1]["tasks"]["detector"]
+    assert (task["agreement"], task["frames"], task["left_out"]) == (1.0, 2, 1)
+    assert task["only_in_a"] == {}
+    small = write(tmp_path / "small", found, show=lambda i: drawn(i)[::2, ::2])
+    assert "frame 0: 128x96 pixels in A, 64x48 in B" in run(capsys, a, small)[2]
+
+
+def test_frames_of_one_clock_go_by_their_stamps(tmp_path, capsys):
+    """A bag that was played to a subscriber, which did not get its first two frames."""
+    places = [boxes(LEFT), boxes(RIGHT), boxes(LEFT, RIGHT), boxes(LEFT)]
+    bag = write(tmp_path / "bag", places, show=drawn, **in_bag("x#/image"))
+    stamps = {"stamp_ns": lambda i: 10**18 + i + 2}
+    heard = write(tmp_path / "heard", places[2:], show=lambda i: drawn(i + 2), **stamps)
+    task = run(capsys, bag, heard)[1]["tasks"]["detector"]
+    assert (task["matched_by"], task["frames"], task["agreement"]) == ("stamp", 2, 1.0)
+    assert task["only_in_a"] == {"not there": 2}
+
+
+def test_jpeg_is_the_same_picture(tmp_path, capsys):
+    smooth = [cv2.resize(drawn(i)[:6, :8], (128, 96)) for i in range(2)]
+    jpeg = [cv2.imdecode(cv2.imencode(".jpg", image)[1], cv2.IMREAD_COLOR) for image in smooth]
+    a = write(tmp_path / "a", [boxes(LEFT)] * 2, show=lambda i: smooth[i])
+    b = write(tmp_path / "b", [boxes(LEFT)] * 2, show=lambda i: jpeg[i])
+    assert run(capsys, a, b)[1]["tasks"]["detector"]["frames"] == 2
+
+
+def test_it_is_said_why_no_frame_is_the_same(tmp_path, capsys):
+    a = write(tmp_path / "a", [boxes(LEFT)] * 2, files=[(0, "1.jpg"), (1, "2.jpg")])
+    b = write(tmp_path / "b", [boxes(LEFT)], files=[(0, "3.jpg")])
+    text = "no frame of A is in B, by file: A has 1.jpg to 2.jpg, B has 3.jpg to 3.jpg"
+    assert text in run(capsys, a, b)[2]
+    streams = {"stream": lambda i: "xy"[i]}
+    b = write(tmp_path / "b", [boxes(LEFT)] * 2, **streams)
+    text = "the streams are one without a name in A, x, y in B: compare results of one stream"
+    assert text in run(capsys, a, b)[2]
+    assert run(capsys, b, b)[1]["tasks"]["detector"]["frames"] == 2
+    twice = tmp_path / "twice"
+    twice.write_text((tmp_path / "b").read_text() * 2)
+    code, _, text = run(capsys, twice, a)
+    assert code == 2
+    assert "several results of frame 0 of detector, of one variant: write them without --" in text
 
 
 @pytest.mark.parametrize(
@@ -238,6 +335,7 @@ def test_of_several_variants_of_a_frame_one_is_named(tmp_path, capsys):
         ("not json", [], "line 1: no result of `run --results`"),
         ('{"task": "detector", "frame": 0}', [], "boxes, class_shares or classes"),
         ("[1, 2]", [], "line 1"),
+        ('{"task": "d", "frame": 0, "thumbnail": "AAAA", "boxes": []}', [], "256 bytes: 3"),
         ('{"task": "d", "frame": 0, "boxes": [{"class_id": "1e9"}]}', [], "line 1"),
         ('{"task": "other", "frame": 0, "boxes": []}', [], "no task to compare: A has detector"),
         ('{"task": "detector", "frame": 0, "classes": []}', [], "detection in the one"),

@@ -4,9 +4,9 @@
 """Compare the results of two runs, frame by frame: whether B finds what A finds.
 
 A and B are files of `run --results`, or folders of `evaluate --output`. Boxes are compared by
-mAP@0.5 of B against A, masks (`run --masks`) by mIoU, classes by the best one. Frames are the same
-if they have the same photo or the same number in the stream, so both runs must have read the same
-source from its start. Where A has no objects the agreement is unknown.
+mAP@0.5 of B against A, masks (written with --masks) by mIoU, classes by the best one. Frames are
+the same if they have the same photo, stamp, or number in the stream, and show the same picture:
+others are left out and counted. Where A has no objects the agreement is unknown.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("a", type=Path, metavar="A", help="results that stand in for the truth")
     add("b", type=Path, metavar="B", help="results to compare with them")
-    text = "of `evaluate`: the variant in A and the one in B; A and B may be one file"
+    text = "of `evaluate`: the variant in A and the one in B, '' for a run; they may be one file"
     add("--variants", nargs=2, default=("", ""), metavar=("NAME", "NAME"), help=text)
     add("--task", metavar="TASK", help="only this one")
     add("--at-least", type=parse_share, metavar="X", help="exit code 1 below it, or if unknown")
@@ -96,6 +96,18 @@ def _format(found: dict[str, TaskAgreement], least: float | None, low: list[str]
         rows.append([name, value, one.frames, *counts])
         if one.unknown:
             lines.append(f"{name}: unknown: {one.unknown}")
+        same = one.matching
+        if same.left_out:
+            lines.append(
+                f"{name}: {same.left_out} frames of one {same.by} are other pictures in A than in "
+                f"B and left out, the first: {same.first}; have both read the same source from "
+                "its start, in one size"
+            )
+        if same.unchecked:
+            lines.append(
+                f"{name}: whether {same.unchecked} frames of one {same.by} are the same picture "
+                "was not checked: they have no thumbnail in A or B"
+            )
         for side, fates in zip("AB", one.only, strict=True):
             if fates:
                 why = ", ".join(f"{fate} {count}" for fate, count in fates.items())
@@ -105,8 +117,7 @@ def _format(found: dict[str, TaskAgreement], least: float | None, low: list[str]
                     f"in {other}: {why}"
                 )
         if one.worst is not None:
-            frame = one.worst.a
-            lines.append(f"{name}: they differ most in frame {frame.file or frame.frame}")
+            lines.append(f"{name}: they differ most in frame {one.worst.a.name}")
     lines += [f"{name}: below --at-least {least:g}" for name in low]
     return "\n".join([format_rows(header, rows), *lines])
 

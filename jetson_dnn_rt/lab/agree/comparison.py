@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.lab.agree.result_files import FrameResult, Key, TaskResults
+from jetson_dnn_rt.lab.agree.matching import Frames, Matching, match_frames
+from jetson_dnn_rt.lab.agree.result_files import FrameResult, TaskResults
 from jetson_dnn_rt.models.heads.boxes import iou_matrix
 from jetson_dnn_rt.results import Classification, Detections, Result, Segmentation
 from jetson_dnn_rt.variants.measuring.agreement import METRICS, compare
@@ -26,7 +27,6 @@ MATCHED_IOU = 0.5
 class FramePair:
     """A frame of both runs; of B's boxes those in `matched` are A's too, and the other way."""
 
-    key: Key
     a: FrameResult
     b: FrameResult
     difference: (
@@ -44,6 +44,7 @@ class TaskAgreement:
     value: float | None  # None: unknown, with the reason
     unknown: str
     frames: int  # with a result in both
+    matching: Matching
     only: tuple[dict[str, int], dict[str, int]]
     """Frames with a result in A, in B alone: by what became of them in the other."""
     without_result: int = 0  # frames that are in both, and came to a result in neither
@@ -65,7 +66,7 @@ class TaskAgreement:
         """For JSON."""
         worst: dict[str, object] | None = None
         if self.worst is not None:
-            frame, stream = self.worst.a, self.worst.key[0]
+            frame, stream = self.worst.a, self.worst.a.stream
             worst = {"frame": frame.frame, "difference": round(self.worst.difference, 6)}
             worst |= {"file": frame.file} if frame.file else {}
             worst |= {"stream": stream} if stream else {}
@@ -74,6 +75,9 @@ class TaskAgreement:
             "agreement": self.value,
             "unknown": self.unknown,
             "frames": self.frames,
+            "matched_by": self.matching.by,
+            "left_out": self.matching.left_out,
+            "unchecked": self.matching.unchecked,
             "only_in_a": self.only[0],
             "only_in_b": self.only[1],
             "without_result": self.without_result,
@@ -90,18 +94,17 @@ def compare_tasks(name: str, a: TaskResults, b: TaskResults) -> TaskAgreement:
     """Compare the results of a task; ConfigurationError when they cannot be compared."""
     if a.kind != b.kind:
         raise ConfigurationError(f"task {name}: {a.kind} in the one, {b.kind} in the other")
-    keys = [key for key, one in a.frames.items() if one.is_there and _is_there(b, key)]
-    found = TaskAgreement(
-        METRICS[a.kind], None, "", len(keys), (_list_alone(a, b), _list_alone(b, a))
-    )
-    both = [key for key in a.frames if key in b.frames]
-    found.without_result = sum(
-        not (a.frames[key].is_there or b.frames[key].is_there) for key in both
-    )
-    pairs = [(key, a.frames[key], b.frames[key]) for key in keys]
-    of_a, of_b = _list_results(one for _, one, _ in pairs), _list_results(x for *_, x in pairs)
+    same = match_frames(a, b)
+    both = [(one, same.b[key]) for key, one in same.a.items() if key in same.b]
+    pairs = [(one, other) for one, other in both if one.is_there and other.is_there]
+    alone = _list_alone(same.a, same.b), _list_alone(same.b, same.a)
+    found = TaskAgreement(METRICS[a.kind], None, "", len(pairs), same, alone)
+    found.without_result = sum(not (one.is_there or other.is_there) for one, other in both)
+    of_a, of_b = _list_results(one for one, _ in pairs), _list_results(x for _, x in pairs)
     if not pairs:
-        found.unknown = "no frame has a result in both"
+        found.unknown = same.nothing or "no frame has a result in both"
+        if same.left_out:
+            found.unknown = "no frame is the same picture in A and B"
     elif len(of_a) != len(pairs) or len(of_b) != len(pairs):
         found.unknown = "the files hold shares of classes, not masks: write both with --masks"
     else:
@@ -122,16 +125,12 @@ def compare_tasks(name: str, a: TaskResults, b: TaskResults) -> TaskAgreement:
     return found
 
 
-def _is_there(results: TaskResults, key: Key) -> bool:
-    return key in results.frames and results.frames[key].is_there
-
-
-def _list_alone(one: TaskResults, other: TaskResults) -> dict[str, int]:
+def _list_alone(one: Frames, other: Frames) -> dict[str, int]:
     """Frames with a result in `one` alone, by their outcome in the other."""
     fates: Counter[str] = Counter()
-    for key, frame in one.frames.items():
-        if frame.is_there and not _is_there(other, key):
-            there = other.frames.get(key)
+    for key, frame in one.items():
+        there = other.get(key)
+        if frame.is_there and not (there and there.is_there):
             fates["not there" if there is None else there.outcome.value] += 1
     return dict(fates)
 
@@ -144,20 +143,20 @@ def _count(result: Result) -> int:
     return len(result) if isinstance(result, Detections) else 0
 
 
-def _compare_frame(key: Key, a: FrameResult, b: FrameResult) -> FramePair:
+def _compare_frame(a: FrameResult, b: FrameResult) -> FramePair:
     first, second = a.result, b.result
     if isinstance(first, Detections) and isinstance(second, Detections):
         in_b, in_a = _match(first, second)
         alone = int(np.count_nonzero(~in_b)) + int(np.count_nonzero(~in_a))
-        return FramePair(key, a, b, alone, in_b, in_a)
+        return FramePair(a, b, alone, in_b, in_a)
     if isinstance(first, Segmentation) and isinstance(second, Segmentation):
         # The share of pixels: of one frame the IoU says little, where it shows one class.
         pairs = zip(first.masks, second.masks, strict=True)
-        return FramePair(key, a, b, max(float(np.mean(x.mask != y.mask)) for x, y in pairs))
+        return FramePair(a, b, max(float(np.mean(x.mask != y.mask)) for x, y in pairs))
     assert isinstance(first, Classification)
     assert isinstance(second, Classification)
     same = np.array_equal(first.class_ids[:1], second.class_ids[:1])
-    return FramePair(key, a, b, float(not same))
+    return FramePair(a, b, float(not same))
 
 
 def _match(a: Detections, b: Detections) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:

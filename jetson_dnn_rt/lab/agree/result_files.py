@@ -17,14 +17,15 @@ import numpy as np
 
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.models.heads.base import Kind
+from jetson_dnn_rt.models.heads.result_lines import THUMBNAIL_SIDE
 from jetson_dnn_rt.results import Classification, Detections, Result, Segmentation
 from jetson_dnn_rt.tasks import Outcome
 
 RESULTS = "results.jsonl"
 """File of a folder that `evaluate --output` has written."""
 
-Key = tuple[str, str | int]
-"""A frame: the stream, empty in a run, and the photo's file or the number in the stream."""
+Key = tuple[str, int]
+"""A frame: the stream, empty in a run, and the number in it."""
 
 WITH_RESULT = (Outcome.MET, Outcome.LATE)
 
@@ -46,8 +47,16 @@ class FrameResult:
     frame: int  # number in its stream
     outcome: Outcome
     result: Result | None  # None: it has none, or is a mask that is not in the file
+    stream: str = ""  # of a bag; a run names none
     file: str = ""  # of a photo
-    shares: Mapping[str, Any] = field(default_factory=dict)  # of classes in a mask
+    stamp_ns: int | None = None
+    size: tuple[int, int] = (0, 0)  # width and height in pixels
+    thumbnail: bytes = b""  # grey levels of its parts; empty in lines that others wrote
+
+    @property
+    def name(self) -> str:
+        """Name for people."""
+        return self.file or str(self.frame)
 
     @property
     def is_there(self) -> bool:
@@ -87,11 +96,12 @@ def read_results(path: Path, variant: str = "") -> dict[str, TaskResults]:
     except OSError as error:
         fix = "give the file of `run --results` or the folder of `evaluate --output`"
         raise ConfigurationError(f"cannot read {file}: {error.strerror}; {fix}") from error
-    except _SeveralVariantsError:
+    except _SeveralResultsError as several:
         named = ", ".join(sorted(variants))
-        raise ConfigurationError(
-            f"{file} has several results of a frame, by variant ({named}): choose with --variants"
-        ) from None
+        fix = f"by variant ({named}): choose with --variants ('' for the file of a run)"
+        if variant or len(variants) == 1:
+            fix = "of one variant: write them without --repeat"
+        raise ConfigurationError(f"{file} has several results of {several}, {fix}") from None
     except (ValueError, KeyError, TypeError, AttributeError, cv2.error) as error:
         raise ConfigurationError(
             f"{file}, line {number}: no result of `run --results` or `evaluate` "
@@ -104,8 +114,8 @@ def read_results(path: Path, variant: str = "") -> dict[str, TaskResults]:
     return tasks
 
 
-class _SeveralVariantsError(Exception):
-    """A frame has results of several variants."""
+class _SeveralResultsError(Exception):
+    """A frame has several results: of several variants, or repetitions."""
 
 
 def _add(tasks: dict[str, TaskResults], line: dict[str, Any]) -> None:
@@ -116,9 +126,9 @@ def _add(tasks: dict[str, TaskResults], line: dict[str, Any]) -> None:
     # `evaluate` names what has no result as failed.
     outcome = Outcome(line.get("outcome", "failed" if "failed" in line else "met"))
     frame, file = int(line["frame"]), str(line.get("file", ""))
-    key = str(line.get("stream", "")), file or frame
-    if key in task.frames:
-        raise _SeveralVariantsError
+    stream = str(line.get("stream", ""))
+    if (stream, frame) in task.frames:
+        raise _SeveralResultsError(f"frame {frame} of {line['task']}")
     result: Result | None = None
     if outcome in WITH_RESULT:
         if kind == "segmentation":
@@ -132,7 +142,14 @@ def _add(tasks: dict[str, TaskResults], line: dict[str, Any]) -> None:
             names = {int(one["class_id"]): str(one["label"]) for one in found}
             task.labels.setdefault("", {}).update(names)
             result = _read_objects(found, kind)
-    task.frames[key] = FrameResult(frame, outcome, result, file, line.get("class_shares", {}))
+    stamp_ns = int(line["stamp_ns"]) if "stamp_ns" in line else None
+    size = int(line.get("width", 0)), int(line.get("height", 0))
+    thumbnail = base64.b64decode(line.get("thumbnail", ""), validate=True)
+    if thumbnail and len(thumbnail) != THUMBNAIL_SIDE**2:
+        raise ValueError(f"thumbnail must have {THUMBNAIL_SIDE**2} bytes: {len(thumbnail)}")
+    task.frames[stream, frame] = FrameResult(
+        frame, outcome, result, stream, file, stamp_ns, size, thumbnail
+    )
 
 
 def _read_objects(found: list[dict[str, Any]], kind: Kind) -> Result:

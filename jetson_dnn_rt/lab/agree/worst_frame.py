@@ -22,8 +22,10 @@ from jetson_dnn_rt.config.camera_sources import CAMERA_SOURCES
 from jetson_dnn_rt.errors import ConfigurationError, SourceError
 from jetson_dnn_rt.frames import Frame, Image
 from jetson_dnn_rt.lab.agree.comparison import FramePair
+from jetson_dnn_rt.lab.agree.matching import describe_difference
 from jetson_dnn_rt.lab.agree.result_files import FrameResult
 from jetson_dnn_rt.models.heads.labels import BACKGROUND, find_background
+from jetson_dnn_rt.models.heads.result_lines import make_thumbnail
 from jetson_dnn_rt.nodes.tasks.drawing import class_color, draw_results
 from jetson_dnn_rt.results import Detections, Result, Segmentation
 
@@ -63,7 +65,7 @@ def draw_worst(pair: FramePair, labels: dict[str, dict[int, str]], image: Image 
         if isinstance(result, Segmentation):
             unpainted = ", ".join(named[index] for index in sorted(find_background(named)))
             what = f"{mask}  {unpainted} is not painted" if unpainted else mask
-        status = f"{name}: frame {one.file or one.frame}  {what}"
+        status = f"{name}: frame {one.name}  {what}"
         sides.append(draw_results(Frame(image, "bgr8", 0, 0), [(result, named)], None, status))
     if isinstance(first, Segmentation) and isinstance(second, Segmentation):
         sides.append(_draw_difference(first.mask, second.mask, names, image))
@@ -116,23 +118,33 @@ def _make_canvas(pair: FramePair) -> Image:
 def read_frame(source: str, one: FrameResult, topic: str = "") -> Image:
     """Read a frame again, BGR uint8 [H, W, 3]: of a video, photos, the synthetic camera or a bag.
 
-    ConfigurationError when the source cannot be read again, or has no such frame.
+    ConfigurationError when the source cannot be read again, or its frame is another picture.
     """
-    scheme, _, place = source.partition(":")
-    if scheme in _LIVE:
+    if source.partition(":")[0] in _LIVE:
         raise ConfigurationError(f"{source} cannot be read again: give a video, photos or a bag")
     try:
-        if scheme == "images" and one.file:
-            return read_image(Path(place).expanduser() / one.file)
-        if scheme in CAMERA_SOURCES:
-            return _read_ahead(source, one.frame)
-        with open_image_bag(place if scheme == "bag" else source, topic) as bag:
-            message = bag.read_one(one.frame) if one.frame < bag.count else None
-            if isinstance(message, BagImage):
-                return copy_as_bgr(message.frame)
+        frame = _read_again(source, one, topic)
     except SourceError as error:
         raise ConfigurationError(f"--source {source}: {error}") from error
-    raise ConfigurationError(f"--source {source}: it has no frame {one.frame}")
+    seen = replace(one, size=(frame.width, frame.height), thumbnail=make_thumbnail(frame))
+    if one.thumbnail and describe_difference(one, seen):
+        raise ConfigurationError(
+            f"--source {source}: its frame {one.name} is not the picture that A was made of"
+        )
+    return copy_as_bgr(frame)
+
+
+def _read_again(source: str, one: FrameResult, topic: str) -> Frame:
+    scheme, _, place = source.partition(":")
+    if scheme == "images" and one.file:
+        return Frame(read_image(Path(place).expanduser() / one.file), "bgr8", 0, 0)
+    if scheme in CAMERA_SOURCES:
+        return Frame(_read_ahead(source, one.frame), "bgr8", 0, 0)
+    with open_image_bag(place if scheme == "bag" else source, topic) as bag:
+        message = bag.read_one(one.frame) if one.frame < bag.count else None
+        if isinstance(message, BagImage):
+            return message.frame
+    raise SourceError(f"it has no frame {one.frame}")
 
 
 def _read_ahead(source: str, number: int) -> Image:

@@ -51,10 +51,12 @@ def split_stream(
     repeats: int = 1,
     frames: int = CHUNK_FRAMES,
     warm_up: int = 10,
+    masks: bool = False,
 ) -> list[ChunkRequest]:
     """Make the requests that cover all messages of a topic, `repeats` times."""
+    specs = tuple(tasks)
     return [
-        ChunkRequest(bag, topic, first, min(frames, count - first), tuple(tasks), warm_up, repeat)
+        ChunkRequest(bag, topic, first, min(frames, count - first), specs, warm_up, repeat, masks)
         for repeat in range(repeats)
         for first in range(0, count, frames)
     ]

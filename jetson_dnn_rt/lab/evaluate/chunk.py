@@ -65,7 +65,7 @@ class ChunkRequest:
     """Messages ``first`` to ``first + count - 1`` of a topic of a bag, for some tasks.
 
     The bag's path is as the worker sees it. `warm_up` frames, the first of the chunk, are run
-    beforehand and marked. Repetitions count from 0.
+    beforehand and marked. Repetitions count from 0. `masks`: whole, in the lines of results.
     """
 
     bag: str
@@ -75,6 +75,7 @@ class ChunkRequest:
     tasks: tuple[TaskSpec, ...]
     warm_up: int = 10
     repeat: int = 0
+    masks: bool = False
 
 
 @dataclass(eq=False)
@@ -324,7 +325,9 @@ class _Chunk:
                 "log_time_ns": image.log_time_ns,
                 "task": task.spec.name,
                 "variant": variant,
-                **describe_result(result, task.model.kind, task.model.labels),
+                **describe_result(
+                    result, task.model.kind, task.model.labels, masks=self._request.masks
+                ),
             }
             if result is None:
                 line["failed"] = record.reason

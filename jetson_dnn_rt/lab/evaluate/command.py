@@ -41,7 +41,7 @@ DISCIPLINES = ("edf", "fifo", "priority")
 
 _ONLY: dict[tuple[str, ...], tuple[str, ...]] = {
     (SEQUENTIAL,): ("scheduler", "chunk"),
-    (SEQUENTIAL, REALTIME): ("repeat",),
+    (SEQUENTIAL, REALTIME): ("repeat", "masks"),
     (REALTIME, SIMULATED): ("rate", "speed", "policy"),
     (SIMULATED,): ("trace", "cohort", "discipline", "seeds", "block_ms"),
 }
@@ -59,6 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--frames", type=parse_count, metavar="N", help="only the first N messages of each topic")
     add("--repeat", type=parse_count, metavar="N", help="run N times and compare (default 1)")
     add("--output", type=Path, metavar="DIR", help="write trace, results and summary")
+    text = "with --output: whole masks in the results, as PNG, for agree"
+    add("--masks", action="store_true", default=None, help=text)
     add_trace_limit(parser, "beyond it the command fails")
     add("--json", action="store_true", help="one JSON object as the last line")
     add = parser.add_argument_group("tasks").add_argument
@@ -152,6 +154,8 @@ def _check(args: argparse.Namespace) -> None:
             if getattr(args, name) is not None and args.mode not in modes:
                 option = "--" + name.replace("_", "-")
                 raise ConfigurationError(f"{option} is for --mode {' or '.join(modes)} only")
+    if args.masks and not args.output:
+        raise ConfigurationError("--masks needs --output DIR, whose results the masks go into")
     if args.mode == SIMULATED:
         if not (args.bags or args.trace):
             raise ConfigurationError("--trace is missing; fix: give the trace with the times")

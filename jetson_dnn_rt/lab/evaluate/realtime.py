@@ -370,7 +370,7 @@ def _recording(
             "task": job.task,
             "variant": job.variant,
             "outcome": job.outcome.value,
-            **describe_result(work.result, model.kind, model.labels),
+            **describe_result(work.result, model.kind, model.labels, masks=bool(args.masks)),
         }
         try:
             lines.write(json.dumps(line).encode() + b"\n")

@@ -42,11 +42,12 @@ def evaluate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
             for reason in task.left_out.values():
                 progress.say(f"{task.spec.name}: {reason}")
         specs = [task.spec for task in tasks]
-        sizes = {"repeats": args.repeat or 1, "frames": args.chunk or CHUNK_FRAMES}
+        given: dict[str, Any] = {"repeats": args.repeat or 1, "masks": bool(args.masks)}
+        given["frames"] = args.chunk or CHUNK_FRAMES
         requests = [
             request
             for stream in streams
-            for request in split_stream(stream.bag, stream.topic, stream.messages, specs, **sizes)
+            for request in split_stream(stream.bag, stream.topic, stream.messages, specs, **given)
         ]
         memory: list[int] = []
         try:

@@ -18,11 +18,40 @@ from jetson_dnn_rt.models.heads.base import Kind
 from jetson_dnn_rt.models.heads.labels import name_class, name_mask_classes
 from jetson_dnn_rt.results import Classification, Detections, Result, Segmentation
 
+THUMBNAIL_SIDE = 16
+"""Parts of a picture, across and down, whose mean grey level is in its thumbnail."""
+
+_SAMPLES, _LONGEST_STEP = 64, 8
+"""Pixels of the shorter side that are looked at, at least: JPEG changes single ones more than
+their means. In large pictures one in `_LONGEST_STEP`: 0.2 ms for 1280x720."""
+
 
 def describe_frame(frame: Frame) -> dict[str, object]:
-    """The time of a frame and, of a photo, its file."""
-    described: dict[str, object] = {"stamp_ns": frame.stamp_ns}
+    """The time of a frame, its size and thumbnail and, of a photo, its file."""
+    described: dict[str, object] = {
+        "stamp_ns": frame.stamp_ns,
+        "width": frame.width,
+        "height": frame.height,
+        "thumbnail": base64.b64encode(make_thumbnail(frame)).decode(),
+    }
     return described | {"file": frame.file} if frame.file else described
+
+
+def make_thumbnail(frame: Frame) -> bytes:
+    """Grey levels of a picture's parts, row by row, that tell it from others.
+
+    They are means of the samples as they are in the frame: those of an encoding with luma and
+    chroma differ from those of the same picture in colours. Empty where there are no pixels.
+    """
+    step = min(max(1, min(frame.height, frame.width) // _SAMPLES), _LONGEST_STEP)
+    samples = frame.image[: frame.height : step, ::step]
+    if not samples.size:
+        return b""
+    side = THUMBNAIL_SIDE, THUMBNAIL_SIDE
+    small = cv2.resize(np.ascontiguousarray(samples), side, interpolation=cv2.INTER_AREA)
+    grey = small if small.ndim == 2 else small[..., :3].mean(axis=2)  # without transparency
+    levels: npt.NDArray[np.uint8] = np.rint(grey).astype(np.uint8)
+    return levels.tobytes()
 
 
 def describe_result(

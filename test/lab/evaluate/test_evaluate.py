@@ -61,8 +61,9 @@ def run(capsys, *arguments):
 def test_sequential_and_its_trace(capsys, tmp_path, bag, params):
     out = tmp_path / "out"
     code, result, _ = run(
-        capsys, bag, "--params", params, "--repeat", "2", "--chunk", "4", "--output", str(out)
-    )
+        capsys, bag, "--params", params, "--repeat", "2", "--chunk", "4", "--output", str(out),
+        "--masks",
+    )  # fmt: skip
     assert code == 0
     assert (result["frames"], result["messages"], result["unreadable"]) == (14, FRAMES, 1)
     assert (result["lost"], result["identical"]) == (0, True)
@@ -77,7 +78,8 @@ def test_sequential_and_its_trace(capsys, tmp_path, bag, params):
     assert json.loads((out / "summary.json").read_text(encoding="utf-8")) == result
     lines = (out / "results.jsonl").read_text(encoding="utf-8").splitlines()
     assert len(lines) == 2 * 14
-    assert {"boxes", "class_shares"} <= {key for line in lines for key in json.loads(line)}
+    keys = {key for line in lines for key in json.loads(line)}
+    assert {"boxes", "class_shares", "mask_png", "thumbnail"} <= keys
     trace = open_trace(out)
     jobs = list(trace.jobs())
     assert trace.metadata.source == "evaluate"
@@ -183,7 +185,7 @@ def test_realtime_and_what_if(capsys, tmp_path, bag, params):
     out, again = tmp_path / "live", tmp_path / "again"
     code, live, _ = run(
         capsys, bag, "--mode", "realtime", "--params", params, "--rate", "200", "--repeat", "2",
-        "--deadline", "rear/segmenter=6000", "--output", str(out),
+        "--deadline", "rear/segmenter=6000", "--output", str(out), "--masks",
     )  # fmt: skip
     assert code == 0
     assert (live["frames"], live["lost"]) == (14, 0)
@@ -195,7 +197,9 @@ def test_realtime_and_what_if(capsys, tmp_path, bag, params):
     assert len(jobs) == 2 * 2 * 14
     assert len({(job.record.task, job.record.sequence) for job in jobs}) == len(jobs)
     assert trace.metadata.parameters["workers"] == 2
-    assert len((out / "results.jsonl").read_text(encoding="utf-8").splitlines()) == len(jobs)
+    lines = (out / "results.jsonl").read_text(encoding="utf-8").splitlines()
+    assert len(lines) == len(jobs)
+    assert any("mask_png" in json.loads(line) for line in lines)
 
     code, same, _ = run(capsys, str(out), "--mode", "simulated", "--output", str(again))
     assert code == 0
