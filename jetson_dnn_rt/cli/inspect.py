@@ -5,8 +5,9 @@
 
 With --frames the results are drawn on your own pictures under each plausible preprocessing side by
 side (rgb or bgr; pixels as 0-255, 0-1 or as for ImageNet): the right one is seen at a glance, and
---pick N prints it as YAML for a parameter file. Exit code 1 when the model cannot be used as it
-is; the message says what to set.
+--pick N prints it as YAML for a parameter file. Beside masks is the number of their pieces: with
+pixels in a wrong range there are several times as many. Exit code 1 when the model cannot be used
+as it is; the message says what to set.
 """
 
 from __future__ import annotations
@@ -25,11 +26,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 import cv2
 import numpy as np
+import numpy.typing as npt
 
 from jetson_dnn_rt.backends.threads import count_cores
 from jetson_dnn_rt.cli.options import add_trust, parse_count
 from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError, ModelError
 from jetson_dnn_rt.models.heads.base import DecoderSettings, Kind
+from jetson_dnn_rt.models.heads.labels import name_class, name_mask_classes
 from jetson_dnn_rt.models.input.preprocessing import ColorOrder, Preprocessing, imagenet_input
 from jetson_dnn_rt.results import Classification, Detections, Result, Segmentation
 
@@ -43,9 +46,10 @@ HELP = "show what a model is taken for, and its results under each plausible pre
 
 _RUNS = 5  # of each back end, after one that does not count
 _TILE = 480  # pixels, width of one picture of the sheet
-_CAPTION = 26  # pixels, height of the line above it
+_CAPTION = 26  # pixels, height of the line above it; masks have a second one
 _LONGEST = 400  # characters of the labels and of a value of the metadata
 _LINES = 3  # pictures drawn by default
+_CLASSES = 3  # of a mask whose shares are shown, the largest
 
 FIELDS = ("resize", "color", "scale", "mean", "std")
 """Fields of the preprocessing that are printed as YAML."""
@@ -296,7 +300,7 @@ def _compare(args: argparse.Namespace, model: Model, out: Any) -> list[dict[str,
         print(f"drawn           {path}", file=out)
     rows = []
     for name, one, found in zip(names, candidates, results, strict=True):
-        text = describe_results(found)
+        text = describe_results(found, model.labels)
         now = "  <- taken now" if one.preprocessing == model.preprocessing else ""
         print(f"  {name:<16} {text}{now}", file=out)
         rows.append({"name": one.name, "results": text, "yaml": format_yaml(one.preprocessing)})
@@ -337,7 +341,7 @@ def _run_candidate(
     from jetson_dnn_rt.tasks import Work
     from jetson_dnn_rt.variants.running.frame_processor import OUTPUTS, FrameProcessor
 
-    settings = DecoderSettings(confidence=args.confidence, confidence_image=True)
+    settings = DecoderSettings(confidence=args.confidence)
     processor = FrameProcessor(model, settings, runner.allocate_input())
     results = []
     for frame in frames:
@@ -350,7 +354,7 @@ def _run_candidate(
     return results
 
 
-def describe_results(results: Sequence[Result]) -> str:
+def describe_results(results: Sequence[Result], labels: Sequence[str]) -> str:
     """What was found in all pictures; which is right they show alone: nonsense can score high."""
     first = results[0]
     if isinstance(first, Detections):
@@ -358,30 +362,59 @@ def describe_results(results: Sequence[Result]) -> str:
         mean = float(scores.mean()) if scores.size else 0.0
         return f"{len(scores)} objects, mean score {mean:.2f}"
     if isinstance(first, Segmentation):
-        masks = [found for found in results if isinstance(found, Segmentation)]
-        classes = {int(value) for found in masks for value in np.unique(found.mask)}
-        known = [found.confidence for found in masks if found.confidence is not None]
-        sure = np.mean([image.mean() for image in known]) / 255.0 if known else 0.0
-        return f"{len(classes)} classes seen, mean probability {sure:.2f}"
+        several = [found.masks for found in results if isinstance(found, Segmentation)]
+        return "; ".join(_describe_mask(one, labels) for one in zip(*several, strict=True))
     best = [float(found.scores[0]) for found in results if isinstance(found, Classification)]
     return f"mean score of the best class {np.mean(best):.2f}"
+
+
+def _describe_mask(masks: Sequence[Segmentation], labels: Sequence[str]) -> str:
+    """Its pieces and classes in all pictures.
+
+    The mean probability is no help: of the built-in segmenter it was highest in a wrong reading.
+    """
+    names = name_mask_classes(labels, masks[0].name, masks[0].classes)
+    counts = [np.bincount(found.mask.ravel(), minlength=256) for found in masks]
+    shares = np.mean([count / count.sum() for count in counts], axis=0)
+    seen = np.argsort(-shares, kind="stable")[: np.count_nonzero(shares)].tolist()
+    parts = [f"{name_class(names, one)} {100 * shares[one]:.0f} %" for one in seen[:_CLASSES]]
+    if len(seen) > _CLASSES:
+        parts.append(f"{len(seen) - _CLASSES} more")
+    pieces = np.mean([count_pieces(found.mask) for found in masks])
+    of = f"{masks[0].name}: " if masks[0].name else ""
+    return f"{of}{pieces:.0f} pieces, {', '.join(parts)}"
+
+
+def count_pieces(mask: npt.NDArray[np.uint8]) -> int:
+    """Count the connected areas of one class in a mask [H, W]; corners connect."""
+    classes = np.flatnonzero(np.bincount(mask.ravel())).tolist()
+    # OpenCV counts the pixels that are none of them as one component.
+    return sum(cv2.connectedComponents(np.uint8(mask == one))[0] - 1 for one in classes)
 
 
 def _draw_sheet(
     frame: Frame, results: Sequence[Result], names: Sequence[str], labels: Sequence[str]
 ) -> Image:
-    """Tiles in rows of three, each with the name of its preprocessing above it."""
+    """Tiles in rows of three, each with the name of its preprocessing above it.
+
+    Below the name of one with masks are its pieces and classes.
+    """
     from jetson_dnn_rt.nodes.tasks.drawing import draw_results
 
     tiles = []
     for name, result in zip(names, results, strict=True):
         picture = draw_results(frame, [(result, labels)])
         height = max(1, round(picture.shape[0] * _TILE / picture.shape[1]))
-        tile = np.zeros((_CAPTION + height, _TILE, 3), np.uint8)
-        cv2.resize(picture, (_TILE, height), dst=tile[_CAPTION:], interpolation=cv2.INTER_AREA)
-        at = (6, _CAPTION - 8)
-        white = (255, 255, 255)
-        cv2.putText(tile, name, at, cv2.FONT_HERSHEY_SIMPLEX, 0.55, white, 1, cv2.LINE_AA)
+        lines = [(name, 0.55)]
+        if isinstance(result, Segmentation):
+            lines.append((describe_results([result], labels), 0.45))
+        top = _CAPTION * len(lines)
+        tile = np.zeros((top + height, _TILE, 3), np.uint8)
+        cv2.resize(picture, (_TILE, height), dst=tile[top:], interpolation=cv2.INTER_AREA)
+        for place, (text, size) in enumerate(lines):
+            at = (6, _CAPTION * (place + 1) - 8)
+            white = (255, 255, 255)
+            cv2.putText(tile, text, at, cv2.FONT_HERSHEY_SIMPLEX, size, white, 1, cv2.LINE_AA)
         tiles.append(tile)
     across = len(_SCALES)
     rows = [np.hstack(tiles[first : first + across]) for first in range(0, len(tiles), across)]

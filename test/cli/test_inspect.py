@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import json
+import re
 
 import cv2
 import numpy as np
 import pytest
 from networks import make_onnx
 
-from jetson_dnn_rt.cli.inspect import format_yaml, list_candidates
+from jetson_dnn_rt.cli.inspect import count_pieces, describe_results, format_yaml, list_candidates
 from jetson_dnn_rt.cli.main import main
 from jetson_dnn_rt.config.parameter_file import read_parameter_file
 from jetson_dnn_rt.config.perception import read_task
@@ -20,6 +21,7 @@ from jetson_dnn_rt.demo.builtin import read
 from jetson_dnn_rt.models.heads.registry import LAYOUTS
 from jetson_dnn_rt.models.input.preprocessing import Preprocessing
 from jetson_dnn_rt.models.sources.registry import load_model
+from jetson_dnn_rt.results import Segmentation
 
 
 @pytest.fixture
@@ -130,6 +132,45 @@ def test_the_right_preprocessing_is_seen_and_pasted(capsys, detector, tmp_path):
     model = load_model(f"onnx:{detector}", preprocessing=task.preprocessing())
     assert model.assumed == ()
     assert model.preprocessing.scale == pytest.approx(1 / 255, rel=1e-6)
+
+
+def test_masks_have_their_pieces_and_classes_in_the_table_and_the_sheet(
+    capsys, tmp_path, monkeypatch
+):
+    """With pixels in a wrong range the built-in segmenter's mask crumbles."""
+    texts = []
+    put = cv2.putText
+    monkeypatch.setattr(
+        cv2, "putText", lambda image, text, *style: (texts.append(text), put(image, text, *style))
+    )
+    arguments = ("--frames", "synthetic:7", "--count", "1", "--output", str(tmp_path))
+    assert main(["inspect", "builtin:segmenter", *arguments]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if " pieces, " in line]
+    found = [re.fullmatch(r"  \d: (\w+ \S+) +((\d+) pieces, .*?)(  <- .*)?", x) for x in lines]
+    pieces = {one[1]: int(one[3]) for one in found}
+    assert [one[1] for one in found if one[4]] == ["rgb 0-1"]
+    assert len(pieces) == 6
+    for name in ("rgb 0-255", "bgr 0-255", "rgb ImageNet", "bgr ImageNet"):
+        assert pieces[name] > 4 * pieces["rgb 0-1"]
+    # Of one picture the table and the sheet say the same, below the name.
+    assert {one[2] for one in found} <= {*texts}
+    sheet = cv2.imread(str(tmp_path / "preprocessing_1.png"))
+    assert sheet.shape == (2 * (2 * 26 + 360), 3 * 480, 3)
+
+
+def test_pieces_are_areas_of_one_class():
+    pixels = np.zeros((6, 8), np.uint8)
+    assert count_pieces(pixels) == 1
+    pixels[:, 3] = 2  # two pieces of class 0
+    pixels[0, 0], pixels[1, 1], pixels[5, 7] = 1, 1, 1  # corners connect
+    assert count_pieces(pixels) == 2 + 1 + 2
+    assert count_pieces(np.full((2, 2), 255, np.uint8)) == 1
+    several = Segmentation(pixels, name="da", others=(Segmentation(pixels * 0, name="ll"),))
+    text = "da: 5 pieces, a 81 %, c 12 %, b 6 %; ll: 1 pieces, a 100 %"
+    assert describe_results([several], ("a", "b", "c")) == text
+    twice = [Segmentation(pixels), Segmentation(pixels * 0 + 3)]
+    text = "3 pieces, class_3 50 %, class_0 41 %, class_2 6 %, 1 more"
+    assert describe_results(twice, ()) == text
 
 
 def test_candidates_are_distinct_and_keep_the_resize():
