@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from torch import fx
 
     from jetson_dnn_rt.lab.compress.recovery import RecoveryReport
+    from jetson_dnn_rt.models.graph.splitting import Split
 
 logger = logging.getLogger(__name__)
 
@@ -166,13 +167,8 @@ def compress(
     """
     if recover_steps < 0:
         raise ConfigurationError(f"recover_steps must be >= 0: {recover_steps}")
-    from jetson_dnn_rt.lab.compress.smallest_share import require_share
-    from jetson_dnn_rt.models.graph.splitting import split
-    from jetson_dnn_rt.variants.measuring.macs import count
-
     variant = VariantSpec(str(spec), backend or choose_default(model).backend)
-    whole = split(model, 1)
-    require_share(whole.graph, count(whole.graph, model.input_shape), spec)
+    whole = check_budget(model, spec)
     inputs, judges = _read_frames(model, frames)
     if len(inputs) < _FEW_FRAMES:
         logger.warning(
@@ -235,6 +231,21 @@ def compress(
     if checkpoint is not None and entry.path is not None:
         checkpoint.unlink(missing_ok=True)
     return replace(compression, entry=entry)
+
+
+def check_budget(model: Model, spec: DecompositionSpec) -> Split:
+    """Refuse a budget that no frames bring into reach; returns the whole network.
+
+    Raises `ConfigurationError` for such a budget, `ModelError` for a network without a static
+    graph.
+    """
+    from jetson_dnn_rt.lab.compress.smallest_share import require_share
+    from jetson_dnn_rt.models.graph.splitting import split
+    from jetson_dnn_rt.variants.measuring.macs import count
+
+    whole = split(model, 1)
+    require_share(whole.graph, count(whole.graph, model.input_shape), spec)
+    return whole
 
 
 def fit(

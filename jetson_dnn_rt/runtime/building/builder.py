@@ -27,6 +27,7 @@ from jetson_dnn_rt.errors import (
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.graph.batched_part import BatchedPart
 from jetson_dnn_rt.models.model import Model, Part
+from jetson_dnn_rt.models.sources.files import import_package
 from jetson_dnn_rt.plugins import collect
 from jetson_dnn_rt.results import Result
 from jetson_dnn_rt.runtime.task import Task, make_settings, tuning_options
@@ -188,6 +189,21 @@ class TaskBuilder:
         prepared = self._open_prepared(spec)
         return found if prepared is None or prepared.is_built(self._list_parts(spec)) else None
 
+    def find_impossible(self) -> dict[VariantSpec, str]:
+        """Listed variants whose networks no frames make possible, with the reason.
+
+        They are found before a frame is read.
+        """
+        found: dict[VariantSpec, str] = {}
+        reasons: dict[str, str] = {}  # by decomposition: several back ends may share one
+        for spec in self.plan.variants:
+            if spec.decomposition not in reasons:
+                reasons[spec.decomposition] = self._find_impossibility(spec)
+            if reason := reasons[spec.decomposition]:
+                logger.error("%s: variant %s: %s", self.name, spec, reason)
+                found[spec] = reason
+        return found
+
     def list_missing(self) -> tuple[VariantSpec, ...]:
         """Those of `order` that must be built, or cannot be."""
         missing = []
@@ -269,6 +285,24 @@ class TaskBuilder:
         wanted = self.settings.recover_steps
         return not spec.is_full and wanted > 0 and self._stored_steps(spec) < wanted
 
+    def _must_be_made(self, spec: VariantSpec) -> bool:
+        """Whether a decomposed network is not in the library as it is wanted now."""
+        if spec.is_full:
+            return False
+        purpose = f"the decomposed network {spec.decomposition} of {self.plan.model.source}"
+        import_package("torch", purpose)
+        return self._stored_steps(spec) < self.settings.recover_steps
+
+    def _find_impossibility(self, spec: VariantSpec) -> str:
+        try:
+            if self._must_be_made(spec):
+                decomposition = DecompositionSpec.parse(spec.decomposition)
+                maker = _find_maker(spec, decomposition.method, "compress")
+                maker.check_budget(self.plan.model, decomposition)
+        except JetsonDnnRtError as error:
+            return str(error)
+        return ""
+
     def _stored_steps(self, spec: VariantSpec) -> int:
         from jetson_dnn_rt.variants.decomposition import stored_steps
 
@@ -280,7 +314,7 @@ class TaskBuilder:
         if spec.is_full or spec.decomposition in self._compressed:
             return
         plan, settings = self.plan, self.settings
-        if self._stored_steps(spec) < settings.recover_steps:
+        if self._must_be_made(spec):
             decomposition = DecompositionSpec.parse(spec.decomposition)
             _find_maker(spec, decomposition.method, "compress").compress(
                 plan.model,
