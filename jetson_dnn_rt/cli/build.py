@@ -183,7 +183,6 @@ def _plan_task(
     specs: tuple[VariantSpec, ...],
     batch: int,
 ) -> _Job:
-    from jetson_dnn_rt.backends.threads import count_cores
     from jetson_dnn_rt.clock import SteadyClock
     from jetson_dnn_rt.runtime.building.builder import BuildSettings, TaskBuilder, TaskPlan
     from jetson_dnn_rt.runtime.task import open_library, open_model
@@ -192,14 +191,11 @@ def _plan_task(
     if library is None:
         raise ConfigurationError(f"{task}: engine_cache is none: there is nowhere to keep it")
     library.check_writable()
-    process = file.read(PerceptionNodeConfig, PERCEPTION)
-    # The split of the cores is chosen when the process starts: until then one worker has them all.
-    workers = 1 if wants_trial(process.threads, [values]) else process.workers
     try:
         plan = TaskPlan(
             values,
             open_model(values),
-            count_threads(values, process.threads, count_cores(), workers),
+            count_build_threads(file, values),
             batch if values.batch == "auto" else 1,
             not args.no_tuning,
         )
@@ -231,6 +227,16 @@ def _plan_task(
         logger.error("%s: %s", task, error)
         names = [str(spec) for spec in specs] or ["-"]
         return _Job(task, None, failures=_fail(task, dict.fromkeys(names, str(error))))
+
+
+def count_build_threads(file: ParameterFile, values: TaskConfig) -> int:
+    """Threads of one inference that the variants of a task of a file are measured with."""
+    from jetson_dnn_rt.backends.threads import count_cores
+
+    process = file.read(PerceptionNodeConfig, PERCEPTION)
+    # The split of the cores is chosen when the process starts: until then one worker has them all.
+    workers = 1 if wants_trial(process.threads, [values]) else process.workers
+    return count_threads(values, process.threads, count_cores(), workers)
 
 
 def _fail(task: str, reasons: Mapping[str, str]) -> tuple[BuildReport, ...]:

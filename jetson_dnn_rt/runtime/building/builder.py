@@ -93,6 +93,7 @@ class BuildSettings:
     agreement: float | None = None
     any_frames: bool = True  # accept measurements made on other frames
     again: bool = False  # repeat measurements that exist
+    keep_slower: bool = False  # accept what is neither faster nor lighter
 
 
 @dataclass(frozen=True)
@@ -147,18 +148,26 @@ class TaskPlan:
 class TaskBuilder:
     """Builds the variants of one task, one after the other.
 
-    The clock times the stages, and paces null models.
+    The clock times the stages, and paces null models. `held_out` are the frames to compare on,
+    where they have been read.
     """
 
     def __init__(
-        self, plan: TaskPlan, library: Library, settings: BuildSettings, clock: Clock
+        self,
+        plan: TaskPlan,
+        library: Library,
+        settings: BuildSettings,
+        clock: Clock,
+        held_out: Sequence[Frame] = (),
     ) -> None:
         self.plan, self.library, self.settings = plan, library, settings
         self.name = plan.config.name
-        self._clock = clock
+        self._clock, self._held_out = clock, list(held_out)
         self._progress: Progress = ignore_progress
         self._prepared: dict[VariantSpec, PreparedVariant] = {}
-        self._reports: dict[VariantSpec, BuildReport] = {}
+        self._known: dict[VariantSpec, Measurement] = {}
+        self._failed: set[VariantSpec] = set()
+        self._rivals: dict[VariantSpec, Measurement] = {}
         self._results: dict[VariantSpec, tuple[Result, ...]] = {}
         self._costs: dict[str, Costs | None] = {}
         self._hashes: dict[str, str | None] = {}
@@ -227,15 +236,10 @@ class TaskBuilder:
             measurement = self.find(spec)
             if measurement is None:
                 fresh = True
-                self._compress(spec)
-                self._quantize(spec)
-                prepared = self._open_prepared(spec)
-                if prepared is not None:
-                    prepared.prepare(self._list_parts(spec), progress)
-                if prepared is None or prepared.runs_here:
-                    measurement = self._measure(spec)
+                measurement = self._make(spec)
             reason = ""
             if measurement is not None:
+                self._known[spec] = measurement
                 least = self.plan.config.least_agreement
                 reason = find_refusal(spec, measurement, measurement.agreement, least)
             state = REFUSED if reason else BUILT if fresh else PRESENT
@@ -246,10 +250,36 @@ class TaskBuilder:
         except JetsonDnnRtError as error:
             logger.error("%s: variant %s: %s", self.name, spec, error)
             state, reason = FAILED, str(error)
+            self._failed.add(spec)
         seconds = time.monotonic() - begin_s
-        report = BuildReport(self.name, str(spec), state, reason, fresh, measurement, seconds)
-        self._reports[spec] = report
-        return report
+        return BuildReport(self.name, str(spec), state, reason, fresh, measurement, seconds)
+
+    def measure(
+        self, spec: VariantSpec, progress: Progress = ignore_progress
+    ) -> tuple[Measurement, Measurement]:
+        """Measure a variant that approximates, whatever is known of it, and the one it must beat.
+
+        The time of the latter is taken in turn, so that other load of the machine affects both;
+        the rest is measured only where the library lacks it. Raises what `build` reports.
+        """
+        self._progress = progress
+        reference = reference_of(spec)
+        known = self.find(reference) or self._make(reference)
+        if known is not None:
+            self._known[reference] = known
+        measurement = self._make(spec)
+        if measurement is None:
+            raise ModelError(f"variant {spec} of {self.plan.model.source} does not run here")
+        return measurement, self._rivals[spec]
+
+    def _make(self, spec: VariantSpec) -> Measurement | None:
+        """Build what a variant lacks and measure it; None for one that runs elsewhere."""
+        self._compress(spec)
+        self._quantize(spec)
+        prepared = self._open_prepared(spec)
+        if prepared is not None:
+            prepared.prepare(self._list_parts(spec), self._progress)
+        return self._measure(spec) if prepared is None or prepared.runs_here else None
 
     def _list_parts(self, spec: VariantSpec) -> list[Part]:
         """Parts of every cover that may be chosen, the whole network first."""
@@ -376,8 +406,7 @@ class TaskBuilder:
         if key is None:
             raise ModelError(f"{spec.network} was made and is not in the library")
         # The full network that a variant must beat, where it has been measured.
-        report = self._reports.get(reference_of(spec)) if approximates(spec) else None
-        reference = report.measurement if report is not None else None
+        reference = self._known.get(reference_of(spec)) if approximates(spec) else None
         trial = self._try(spec, reference_of(spec) if reference else None)
         if not approximates(spec):
             self._results[spec] = trial.results
@@ -395,7 +424,9 @@ class TaskBuilder:
         if reference is not None:
             # Its memory is known; its time is taken from the same minute.
             rival = replace(reference, total=trial.rival or reference.total)
-            measurement = measurement.refuse(decide(measurement, rival))
+            self._rivals[spec] = rival
+            if not self.settings.keep_slower:
+                measurement = measurement.refuse(decide(measurement, rival))
         if spec.is_quantized:
             measurement = measurement.refuse(
                 self._find_disagreement(spec, measurement) or measurement.refused
@@ -450,7 +481,9 @@ class TaskBuilder:
             raise BackendUnavailableError(task.left_out[name])
         return task.variants.pipelines[name]
 
-    def _try(self, spec: VariantSpec, reference: VariantSpec | None = None) -> Trial:
+    def _try(
+        self, spec: VariantSpec, reference: VariantSpec | None = None, *, runs: int = 0
+    ) -> Trial:
         def build() -> Pipeline:
             return self._open(spec)
 
@@ -471,7 +504,7 @@ class TaskBuilder:
             return try_variant(
                 build,
                 self._frames,
-                runs=self.settings.runs,
+                runs=runs or self.settings.runs,
                 clock=self._clock,
                 rival=rival,
                 device=device_of(spec.backend),
@@ -483,12 +516,12 @@ class TaskBuilder:
     def _compare(self, results: Sequence[Result]) -> Agreement | None:
         """Compare with the first variant of the full model that runs; None where none does."""
         for full in self.order:
-            report = self._reports.get(full)
-            if approximates(full) or (report is not None and report.state == FAILED):
+            if approximates(full) or full in self._failed:
                 continue
             if full not in self._results:
                 try:
-                    self._results[full] = self._try(full).results
+                    # Its times are known.
+                    self._results[full] = self._try(full, runs=1).results
                 except JetsonDnnRtError as error:
                     logger.warning("%s: %s gives no results: %s", self.name, full, error)
                     continue
@@ -529,6 +562,8 @@ class TaskBuilder:
     @cached_property
     def _frames(self) -> list[Frame]:
         """Frames on which variants are run and compared: none of them was fitted to these."""
+        if self._held_out:
+            return self._held_out
         frames = self._read_frames()
         return frames[-count_held_out(len(frames)) :] if len(frames) > 1 else frames
 
