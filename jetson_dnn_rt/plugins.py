@@ -16,9 +16,10 @@ imported on use:
     first two, `variants.running.engines` for the others.
 ``MAKERS``
     Methods of decomposition. Their modules have ``compress(model, spec, frames=, source=,
-    recover_steps=, library=, threads=, progress=)``, which puts a network into the library; that
-    of ``int8`` has ``quantize(model, spec, frames=, source=, agreement=, staged=, settings=,
-    library=, threads=, progress=)``, which does the same.
+    recover_steps=, library=, threads=, progress=)``, which puts a network into the library, and
+    ``check_budget(model, spec)``, which refuses what no frames make possible; that of ``int8`` has
+    ``quantize(model, spec, frames=, source=, agreement=, staged=, settings=, library=, threads=,
+    progress=)``, which puts a network into the library, too.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ import logging
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -130,7 +130,7 @@ def execute(args: argparse.Namespace) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class _Job:
-    """A task of the file: what is to be built for it, or why nothing can be built."""
+    """A task of the file: what is to be built for it, and what cannot be, with the reasons."""
 
     task: str
     builder: TaskBuilder | None
@@ -183,28 +183,19 @@ def _plan_task(
     specs: tuple[VariantSpec, ...],
     batch: int,
 ) -> _Job:
-    from jetson_dnn_rt.backends.threads import count_cores
     from jetson_dnn_rt.clock import SteadyClock
-    from jetson_dnn_rt.runtime.building.builder import (
-        BuildReport,
-        BuildSettings,
-        TaskBuilder,
-        TaskPlan,
-    )
+    from jetson_dnn_rt.runtime.building.builder import BuildSettings, TaskBuilder, TaskPlan
     from jetson_dnn_rt.runtime.task import open_library, open_model
 
     library = open_library(values.engine_cache)
     if library is None:
         raise ConfigurationError(f"{task}: engine_cache is none: there is nowhere to keep it")
     library.check_writable()
-    process = file.read(PerceptionNodeConfig, PERCEPTION)
-    # The split of the cores is chosen when the process starts: until then one worker has them all.
-    workers = 1 if wants_trial(process.threads, [values]) else process.workers
     try:
         plan = TaskPlan(
             values,
             open_model(values),
-            count_threads(values, process.threads, count_cores(), workers),
+            count_build_threads(file, values),
             batch if values.batch == "auto" else 1,
             not args.no_tuning,
         )
@@ -218,16 +209,43 @@ def _plan_task(
             again=args.again,
         )
         builder = TaskBuilder(plan, library, options, SteadyClock())
-        return _Job(task, builder, builder.list_missing())
+        # Before frames are read and full networks measured, which takes much longer.
+        impossible = builder.find_impossible()
+        failures = _fail(task, {str(spec): reason for spec, reason in impossible.items()})
+        possible = [str(spec) for spec in plan.variants if spec not in impossible]
+        if not possible:
+            return _Job(task, None, failures=failures)
+        if impossible:
+            plan = dataclasses.replace(
+                plan, config=dataclasses.replace(values, variants=tuple(possible))
+            )
+            builder = TaskBuilder(plan, library, options, SteadyClock())
+        return _Job(task, builder, builder.list_missing(), failures)
     except ConfigurationError:
         raise
     except JetsonDnnRtError as error:
         logger.error("%s: %s", task, error)
         names = [str(spec) for spec in specs] or ["-"]
-        failures = tuple(
-            BuildReport(task, name, "failed", str(error), False, None, 0.0) for name in names
-        )
-        return _Job(task, None, failures=failures)
+        return _Job(task, None, failures=_fail(task, dict.fromkeys(names, str(error))))
+
+
+def count_build_threads(file: ParameterFile, values: TaskConfig) -> int:
+    """Threads of one inference that the variants of a task of a file are measured with."""
+    from jetson_dnn_rt.backends.threads import count_cores
+
+    process = file.read(PerceptionNodeConfig, PERCEPTION)
+    # The split of the cores is chosen when the process starts: until then one worker has them all.
+    workers = 1 if wants_trial(process.threads, [values]) else process.workers
+    return count_threads(values, process.threads, count_cores(), workers)
+
+
+def _fail(task: str, reasons: Mapping[str, str]) -> tuple[BuildReport, ...]:
+    from jetson_dnn_rt.runtime.building.builder import FAILED, BuildReport
+
+    return tuple(
+        BuildReport(task, name, FAILED, reason, False, None, 0.0)
+        for name, reason in reasons.items()
+    )
 
 
 def _build(

@@ -417,6 +417,7 @@ class Task:
                 threads=self.threads,
                 stages=self.config.stages,
                 amp_lists=self.config.amp_lists,
+                frames=self.config.build_frames,
                 least=self.config.least_agreement,
             )
             return make_task_table(

@@ -18,6 +18,7 @@ from functools import partial
 import cv2
 import numpy as np
 import pytest
+from networks import make_onnx
 
 from jetson_dnn_rt.cli import build as build_command
 from jetson_dnn_rt.cli import main
@@ -25,8 +26,10 @@ from jetson_dnn_rt.cli.progress import PhaseProgress, format_duration
 from jetson_dnn_rt.runtime.building import builder as building
 from jetson_dnn_rt.variants.library.library import EntryKey, Library
 from jetson_dnn_rt.variants.measuring.agreement import Agreement
+from jetson_dnn_rt.variants.measuring.sample_frames import open_frames
 from jetson_dnn_rt.variants.measuring.store import AGREEMENT_FACT
 from jetson_dnn_rt.variants.running.engines import TuningOptions
+from jetson_dnn_rt.variants.spec import VariantSpec
 
 PARAMS = """
 perception:
@@ -180,6 +183,36 @@ def test_what_cannot_be_built_is_exit_code_1_and_the_rest_is_built(file, build, 
     assert failed["reason"] in errors
     assert ("segmenter", "full@null") in found
     assert {variant["state"] for variant in found.values()} == {"built"}
+
+
+@pytest.mark.parametrize("others", [[], ["full@torch-fp32"]])
+def test_a_budget_out_of_reach_is_refused_before_a_frame_is_read(
+    tmp_path, file, build, monkeypatch, caplog, others
+):
+    pytest.importorskip("torch")
+    impossible = ["tucker-0.01@torch-fp32", "tucker-0.01@onnxruntime-fp32"]
+    network = make_onnx(tmp_path / "network.onnx", classes=64)
+    file.write_text(
+        "perception: {ros__parameters: {tasks: [front]}}\n"
+        f"/**/front: {{ros__parameters: {{model: 'onnx:{network}', kind: segmentation, "
+        f"build_frames: 'images:{tmp_path / 'images'}', threads: 1, "
+        f"variants: [{', '.join([*impossible, *others])}]}}}}\n"
+    )
+    monkeypatch.setattr(building, "choose_default", lambda m: VariantSpec("full", "torch"))
+    known = []
+
+    def read(*args):
+        known.append(sorted(r.getMessage() for r in caplog.records if "smallest" in r.message))
+        return open_frames(*args)
+
+    monkeypatch.setattr(building, "open_frames", read)
+    code, result, _ = build()
+    assert code == 1
+    states = {v["variant"]: v["state"] for v in result["variants"]}
+    assert states == {**dict.fromkeys(impossible, "failed"), **dict.fromkeys(others, "built")}
+    assert all("smallest share possible" in v["reason"] for v in result["variants"][:2])
+    assert result["references"] == []  # nothing is left to compare with them
+    assert [len(messages) for messages in known] == [2] * len(others)
 
 
 def test_a_refused_variant_is_no_failure(run, build, capsys, monkeypatch):

@@ -81,6 +81,7 @@ def load_profiles(
     threads: int = 1,
     stages: int = 0,
     amp_lists: str = "",
+    frames: str = "",
     least: float = LEAST_AGREEMENT,
 ) -> dict[str, VariantProfile]:
     """Return profiles of loaded variants, from the library or else from their warm-up.
@@ -91,7 +92,8 @@ def load_profiles(
 
     `variants` has the stages of each, `warm_up_ns` stage times of warm-up runs, a row per run, the
     only source without `library` and `model`. `threads` of one inference, `stages` asked for (0 =
-    automatic) and `amp_lists` are as they were measured.
+    automatic) and `amp_lists` are as they were measured; an agreement that was measured with other
+    threads or stages is of `frames` (empty = any).
     """
     profiles = {}
     for name, runs in variants.items():
@@ -101,7 +103,10 @@ def load_profiles(
             found = load_measurement(
                 library, model, spec, threads=threads, stages=stages, amp_lists=amp_lists
             )
-            agreement = find_agreement(library, model, spec, found)
+            agreement = find_agreement(
+                library, model, spec, found,
+                threads=threads, stages=stages, amp_lists=amp_lists, frames=frames,
+            )  # fmt: skip
         refusal = find_refusal(spec, found, agreement, least)
         if refusal:
             logger.warning("variant %s is left out of the tables: %s", name, refusal)

@@ -4,9 +4,10 @@
 """Make a smaller network out of a model, with frames and without labels.
 
 Layers are decomposed (Tucker-2 or SVD) where that makes them faster on this machine. With
---recover-steps the result learns from the full model. It is timed in turn with the full model,
-compared with it on held-out frames, and stored in the library under the name that parameter files
-use, as in tucker-0.50@openvino-fp32. An interrupted recovery continues where it stopped.
+--recover-steps the result learns from the full model. It is stored in the library under the name
+that parameter files use, as in tucker-0.50@openvino-fp32, timed in turn with the full model, and
+compared with it on held-out frames; the measurements are those that build would make. An
+interrupted recovery continues where it stopped.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ import csv
 import json
 import logging
 import sys
-from dataclasses import asdict
+import tempfile
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jetson_dnn_rt.cli.build import DEFAULT_RUNS, count_build_threads
 from jetson_dnn_rt.cli.options import add_trust, parse_count, parse_share
 from jetson_dnn_rt.cli.progress import PhaseProgress, format_duration
 from jetson_dnn_rt.cli.text import Cell, format_rows
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
 
     from jetson_dnn_rt.frames import Frame
     from jetson_dnn_rt.lab.compress.compression import Compression
+    from jetson_dnn_rt.lab.compress.measuring import Judgement
     from jetson_dnn_rt.variants.library.library import Library
 
 HELP = "make a smaller network out of a model, with frames and without labels"
@@ -92,7 +96,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add("--seed", type=_parse_steps, default=0, metavar="N", help="recovery seed (default 0)")
     add("--backend", default="", help="back end for timing (default: the fastest installed)")
-    add("--threads", type=parse_count, default=1, metavar="N", help="threads per run (default 1)")
+    add(
+        "--threads", type=parse_count, metavar="N",
+        help="threads per run (default: those of the task, else 1)",
+    )  # fmt: skip
     add(
         "--least-agreement", type=parse_share, metavar="A",
         help="with the full model, in [0, 1]; what agrees less is refused and never loaded, "
@@ -113,30 +120,37 @@ def execute(args: argparse.Namespace) -> int:
     ConfigurationError: an option or the parameter file cannot be used, or the budget is out of
     reach.
     """
+    from jetson_dnn_rt.variants.library.library import Library
+
     spec = DecompositionSpec.parse_ranks(args.method, args.ranks)
-    task = _read_task(args)
-    library = _open_library(args.engine_cache or (task.engine_cache if task else ""))
+    task, threads = _read_task(args)
+    cache = args.engine_cache or (task.engine_cache if task else "")
+    library = _open_library(cache)
     if args.output is not None:
         try:
             args.output.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigurationError(f"--output {args.output}: {error.strerror}") from error
-    compression = _compress(args, task, spec, library)
+    with tempfile.TemporaryDirectory() as folder:
+        # What is measured is in a library, if only for that long.
+        judgement = _compress(args, task, threads, spec, library or Library(Path(folder)))
+    if library is None:
+        judgement = replace(judgement, compression=replace(judgement.compression, entry=None))
     if args.output is not None:
-        write_output(args.output, compression)
+        write_output(args.output, judgement)
         print(f"written: {args.output}/{{{REPORT},{WEIGHTS},{LAYERS}}}", file=sys.stderr)
-    print(format_report(compression), file=sys.stderr if args.json else sys.stdout)
+    print(format_report(judgement), file=sys.stderr if args.json else sys.stdout)
     if args.json:
-        print(json.dumps(compression.to_json()))
-    return 1 if compression.refused else 0
+        print(json.dumps(judgement.to_json()))
+    return 1 if judgement.refused else 0
 
 
-def _read_task(args: argparse.Namespace) -> TaskConfig | None:
-    """The task of --params; None with --model."""
+def _read_task(args: argparse.Namespace) -> tuple[TaskConfig | None, int]:
+    """The task of --params, None with --model; and the threads of one run."""
     if args.params is None:
         if args.task is not None:
             raise ConfigurationError("--task is one of a parameter file: give --params, too")
-        return None
+        return None, args.threads or 1
     if args.weights != "DEFAULT" or args.input_size or args.trust:
         raise ConfigurationError(
             "--weights, --input-size and --trust are for --model: put weights and input_size into "
@@ -149,17 +163,21 @@ def _read_task(args: argparse.Namespace) -> TaskConfig | None:
         raise ConfigurationError(
             f"{args.params}: {given}; fix: --task with one of {', '.join(file.tasks)}"
         )
-    return read_task(file, name)
+    task = read_task(file, name)
+    return task, args.threads or count_build_threads(file, task)
 
 
 def _compress(
     args: argparse.Namespace,
     task: TaskConfig | None,
+    threads: int,
     spec: DecompositionSpec,
-    library: Library | None,
-) -> Compression:
+    library: Library,
+) -> Judgement:
     from jetson_dnn_rt.lab.compress.compression import compress
+    from jetson_dnn_rt.lab.compress.measuring import judge
     from jetson_dnn_rt.models.sources.registry import load_model
+    from jetson_dnn_rt.runtime.building.builder import BuildSettings, TaskPlan
     from jetson_dnn_rt.runtime.task import make_settings, open_model
     from jetson_dnn_rt.variants.measuring.sample_frames import open_frames
 
@@ -179,6 +197,7 @@ def _compress(
     else:
         size = tuple(args.input_size) if args.input_size else None
         model = load_model(args.model, input_size=size, weights=args.weights, trust=args.trust)
+        task = TaskConfig(model=args.model, kind=model.kind)
     with PhaseProgress() as progress:
         progress.begin(f"{model.source} {spec}")
 
@@ -187,7 +206,7 @@ def _compress(
                 progress("frames", done, args.frames_limit)
                 yield frame
 
-        return compress(
+        compression = compress(
             model,
             spec,
             frames=watch(),
@@ -195,22 +214,31 @@ def _compress(
             recover_steps=args.recover_steps,
             library=library,
             backend=args.backend,
-            threads=args.threads,
+            threads=threads,
             data_aware=args.data_aware,
             keep_slower=args.keep_slower,
             seed=args.seed,
-            least_agreement=least,
-            settings=None if task is None else make_settings(task, model),
+            settings=make_settings(task, model),
             progress=progress,
         )
+        task = replace(task, variants=(str(compression.variant),), variant="")
+        settings = BuildSettings(
+            frames=source,
+            runs=DEFAULT_RUNS,
+            any_frames=not given,
+            keep_slower=args.keep_slower or least <= 0.0,
+        )
+        plan = TaskPlan(task, model, threads)
+        return judge(compression, plan, library, settings, least, progress)
 
 
-def write_output(folder: Path, compression: Compression) -> None:
+def write_output(folder: Path, judgement: Judgement) -> None:
     """Write report, weights and the table of layers."""
     from jetson_dnn_rt.lab.report.export.tables import guard_cells
     from jetson_dnn_rt.variants.decomposition import encode_weights
 
-    report = json.dumps(compression.to_json(), indent=1) + "\n"
+    compression = judgement.compression
+    report = json.dumps(judgement.to_json(), indent=1) + "\n"
     try:
         (folder / REPORT).write_text(report, encoding="utf-8")
         (folder / WEIGHTS).write_bytes(encode_weights(compression.fit.graph))
@@ -234,8 +262,9 @@ def list_layers(compression: Compression) -> list[dict[str, Any]]:
     return rows
 
 
-def format_report(compression: Compression) -> str:
+def format_report(judgement: Judgement) -> str:
     """The layers and the results of the whole network, as text."""
+    compression = judgement.compression
     decomposition = compression.fit.decomposition
     rows: list[list[Cell]] = [
         [
@@ -249,8 +278,8 @@ def format_report(compression: Compression) -> str:
         for row in list_layers(compression)
     ]
     header = ["layer", "ranks", "MACs M", "after", "error %", "state"]
-    before, after = compression.time_before, compression.time_after
-    agreement, recovery = compression.agreement, compression.fit.recovery
+    before, after = judgement.full.total, judgement.measurement.total
+    agreement, recovery = judgement.agreement, compression.fit.recovery
     change = 100.0 * (after.p50_ns / before.p50_ns - 1.0)
     lines = [
         format_rows(header, rows),
@@ -275,8 +304,8 @@ def format_report(compression: Compression) -> str:
         )
     if decomposition.note:
         lines.append(f"  note        {decomposition.note}")
-    if compression.refused:
-        lines.append(f"  REFUSED     {compression.refused}")
+    if judgement.refused:
+        lines.append(f"  REFUSED     {judgement.refused}")
     if compression.entry is not None and compression.entry.path is not None:
         lines.append(f"  kept in     {compression.entry.path}")
     return "\n".join(lines)

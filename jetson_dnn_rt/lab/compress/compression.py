@@ -5,13 +5,12 @@
 
 Frames decide where the budget goes (the cost of an error of each layer for the results), what is
 kept of each layer (the covariance of its inputs), and what the result learns from the full one.
-Then both are timed in turn and compared on held-out frames.
+Then both are compared on held-out frames. Their times are measured by `lab.compress.measuring`.
 """
 
 from __future__ import annotations
 
 import logging
-import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -26,7 +25,7 @@ from jetson_dnn_rt.backends.registry import create_runner
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.lab.compress.decomposition import KeepIf, decompose, list_layers
-from jetson_dnn_rt.lab.compress.timing import Inputs, keep_faster, open_pair, time_in_turn
+from jetson_dnn_rt.lab.compress.timing import Inputs, keep_faster, open_pair
 from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.input.input_pass import Preprocessor
 from jetson_dnn_rt.models.model import Model
@@ -39,7 +38,6 @@ from jetson_dnn_rt.variants.decomposition import (
 )
 from jetson_dnn_rt.variants.library.library import Entry, Library
 from jetson_dnn_rt.variants.measuring.agreement import Agreement, compare
-from jetson_dnn_rt.variants.measuring.measurement import MARGIN, TimeDistribution, find_refusal
 from jetson_dnn_rt.variants.measuring.sample_frames import count_held_out, prepare_inputs, spread
 from jetson_dnn_rt.variants.measuring.store import AGREEMENT_FACT, READING_FACT
 from jetson_dnn_rt.variants.progress import Progress, ignore_progress
@@ -50,6 +48,7 @@ if TYPE_CHECKING:
     from torch import fx
 
     from jetson_dnn_rt.lab.compress.recovery import RecoveryReport
+    from jetson_dnn_rt.models.graph.splitting import Split
 
 logger = logging.getLogger(__name__)
 
@@ -57,8 +56,6 @@ _COVARIANCE_FRAMES = 256
 _SENSITIVITY_FRAMES = 16
 _FEW_FRAMES = 100
 _LEAST_FRAMES_KEPT = 40
-_LEAST_RUNS, _MOST_RUNS = 20, 300
-_TIMING_NS = 6_000_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,22 +70,20 @@ class Fit:
 
 @dataclass(frozen=True, eq=False)
 class Compression:
-    """A compressed model with its measurements."""
+    """A compressed model, compared with the full one."""
 
     model: str  # as the user named it
     fit: Fit
-    variant: VariantSpec  # that was timed
-    time_before: TimeDistribution  # of the network alone, in turn on the same frames
-    time_after: TimeDistribution
+    variant: VariantSpec  # that ran
     agreement: Agreement  # with the full model, on held-out frames
     frames: str  # their source
     frame_count: int
     threads: int  # of one run
+    held_out: Sequence[Frame]  # which nothing was fitted to
     entry: Entry | None  # in the library
-    refused: str = ""  # why it is not to be used, with the figures and what to try; else empty
 
     def to_json(self) -> dict[str, Any]:
-        """The report as JSON; times in ms."""
+        """The report as JSON."""
         decomposition, recovery = self.fit.decomposition, self.fit.recovery
         counts = decomposition.to_json()
         del counts["spec"]
@@ -97,16 +92,11 @@ class Compression:
             "variant": str(self.variant),
             **counts,
             "macs_reduction": 1.0 - decomposition.macs_kept,
-            "time_ms_before": self.time_before.p50_ns * 1e-6,
-            "time_ms_after": self.time_after.p50_ns * 1e-6,
-            "time_p99_ms_before": self.time_before.p99_ns * 1e-6,
-            "time_p99_ms_after": self.time_after.p99_ns * 1e-6,
             "threads": self.threads,
             "agreement": self.agreement.value,
             "agreement_metric": self.agreement.metric,
             "agreement_frames": self.agreement.frames,
             "agreement_evidence": self.agreement.evidence,
-            "refused": self.refused,
             "frames": self.frames,
             "frame_count": self.frame_count,
             "data_aware": self.fit.data_aware,
@@ -128,14 +118,12 @@ def compress(
     data_aware: bool = True,
     keep_slower: bool = False,
     seed: int = 0,
-    least_agreement: float = 0.0,
     settings: DecoderSettings | None = None,
     progress: Progress = ignore_progress,
 ) -> Compression:
-    """Decompose a model, let it recover, measure it, and put it into the library.
+    """Decompose a model, let it recover, compare it, and put it into the library.
 
-    It is refused where it agrees too little with the full model, which the library then knows, and
-    where it is not faster: such a network is not stored.
+    How far it agrees with the full model is kept with it.
 
     Parameters
     ----------
@@ -150,7 +138,8 @@ def compress(
     library : Library, optional
         Where the network and the state of an interrupted recovery are stored.
     backend : str
-        Back end on which layers and the whole network are timed; by default `choose_default`'s.
+        Back end on which layers are timed and the whole network runs; by default
+        `choose_default`'s.
     threads : int
         Threads of one run.
     data_aware : bool
@@ -161,18 +150,11 @@ def compress(
         Seed of the recovery.
     settings : DecoderSettings, optional
         Thresholds under which both are compared.
-    least_agreement : float
-        With the full model, in [0, 1]; 0 = nothing is refused.
     """
     if recover_steps < 0:
         raise ConfigurationError(f"recover_steps must be >= 0: {recover_steps}")
-    from jetson_dnn_rt.lab.compress.smallest_share import require_share
-    from jetson_dnn_rt.models.graph.splitting import split
-    from jetson_dnn_rt.variants.measuring.macs import count
-
     variant = VariantSpec(str(spec), backend or choose_default(model).backend)
-    whole = split(model, 1)
-    require_share(whole.graph, count(whole.graph, model.input_shape), spec)
+    whole = check_budget(model, spec)
     inputs, judges = _read_frames(model, frames)
     if len(inputs) < _FEW_FRAMES:
         logger.warning(
@@ -200,30 +182,15 @@ def compress(
     def make_runner(index: int) -> Runner:
         return create_runner(parts[index], variant.backend, variant.precision, threads=threads)
 
-    # The same two for times and results: a large network takes seconds to make.
     with open_pair(make_runner) as runners:
-        times = time_in_turn(
-            runners,
-            prepare_inputs(model, judges),
-            runs=(_LEAST_RUNS, _MOST_RUNS),
-            budget_ns=_TIMING_NS,
-            progress=progress,
-        )
         full, reduced = (
             _decode_all(model, runners, i, judges, settings, progress) for i in (0, 1)
         )
-    before, after = (TimeDistribution.of("inference", column) for column in times)
     agreement = compare(model.kind, full, reduced, str(VariantSpec(FULL, variant.backend)))
-    slowest_ns = math.inf if keep_slower else before.p50_ns * (1.0 - MARGIN)
-    refused = _find_refusal(variant, after.p50_ns, slowest_ns, agreement, least_agreement)
     compression = Compression(
-        model.source, fitted, variant, before, after, agreement, source, len(inputs), threads,
-        entry=None, refused=refused,
-    )  # fmt: skip
-    # One that agrees too little is kept with that figure, so that no node builds it again.
-    if library is None or (
-        refused and not find_refusal(variant, None, agreement, least_agreement)
-    ):
+        model.source, fitted, variant, agreement, source, len(inputs), threads, judges, entry=None
+    )
+    if library is None:
         return compression
     facts = {
         **compression.to_json(),
@@ -235,6 +202,21 @@ def compress(
     if checkpoint is not None and entry.path is not None:
         checkpoint.unlink(missing_ok=True)
     return replace(compression, entry=entry)
+
+
+def check_budget(model: Model, spec: DecompositionSpec) -> Split:
+    """Refuse a budget that no frames bring into reach; returns the whole network.
+
+    Raises `ConfigurationError` for such a budget, `ModelError` for a network without a static
+    graph.
+    """
+    from jetson_dnn_rt.lab.compress.smallest_share import require_share
+    from jetson_dnn_rt.models.graph.splitting import split
+    from jetson_dnn_rt.variants.measuring.macs import count
+
+    whole = split(model, 1)
+    require_share(whole.graph, count(whole.graph, model.input_shape), spec)
+    return whole
 
 
 def fit(
@@ -304,17 +286,6 @@ def fit(
             steps=recover_steps, head=head, seed=seed, checkpoint=checkpoint, progress=progress,
         )  # fmt: skip
     return Fit(reduced, decomposition, report, data_aware)
-
-
-def _find_refusal(
-    variant: VariantSpec, time_ns: int, slowest_ns: float, agreement: Agreement, least: float
-) -> str:
-    if least > 0.0 and time_ns >= slowest_ns:
-        return (
-            f"not faster than the full model by more than {100 * MARGIN:g} %; try to keep less of "
-            "the network, or another --backend; --keep-slower keeps it"
-        )
-    return find_refusal(variant, None, agreement, least)
 
 
 def _read_frames(

@@ -27,6 +27,7 @@ from jetson_dnn_rt.errors import (
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.graph.batched_part import BatchedPart
 from jetson_dnn_rt.models.model import Model, Part
+from jetson_dnn_rt.models.sources.files import import_package
 from jetson_dnn_rt.plugins import collect
 from jetson_dnn_rt.results import Result
 from jetson_dnn_rt.runtime.task import Task, make_settings, tuning_options
@@ -92,6 +93,7 @@ class BuildSettings:
     agreement: float | None = None
     any_frames: bool = True  # accept measurements made on other frames
     again: bool = False  # repeat measurements that exist
+    keep_slower: bool = False  # accept what is neither faster nor lighter
 
 
 @dataclass(frozen=True)
@@ -146,18 +148,26 @@ class TaskPlan:
 class TaskBuilder:
     """Builds the variants of one task, one after the other.
 
-    The clock times the stages, and paces null models.
+    The clock times the stages, and paces null models. `held_out` are the frames to compare on,
+    where they have been read.
     """
 
     def __init__(
-        self, plan: TaskPlan, library: Library, settings: BuildSettings, clock: Clock
+        self,
+        plan: TaskPlan,
+        library: Library,
+        settings: BuildSettings,
+        clock: Clock,
+        held_out: Sequence[Frame] = (),
     ) -> None:
         self.plan, self.library, self.settings = plan, library, settings
         self.name = plan.config.name
-        self._clock = clock
+        self._clock, self._held_out = clock, list(held_out)
         self._progress: Progress = ignore_progress
         self._prepared: dict[VariantSpec, PreparedVariant] = {}
-        self._reports: dict[VariantSpec, BuildReport] = {}
+        self._known: dict[VariantSpec, Measurement] = {}
+        self._failed: set[VariantSpec] = set()
+        self._rivals: dict[VariantSpec, Measurement] = {}
         self._results: dict[VariantSpec, tuple[Result, ...]] = {}
         self._costs: dict[str, Costs | None] = {}
         self._hashes: dict[str, str | None] = {}
@@ -188,6 +198,21 @@ class TaskBuilder:
         prepared = self._open_prepared(spec)
         return found if prepared is None or prepared.is_built(self._list_parts(spec)) else None
 
+    def find_impossible(self) -> dict[VariantSpec, str]:
+        """Listed variants whose networks no frames make possible, with the reason.
+
+        They are found before a frame is read.
+        """
+        found: dict[VariantSpec, str] = {}
+        reasons: dict[str, str] = {}  # by decomposition: several back ends may share one
+        for spec in self.plan.variants:
+            if spec.decomposition not in reasons:
+                reasons[spec.decomposition] = self._find_impossibility(spec)
+            if reason := reasons[spec.decomposition]:
+                logger.error("%s: variant %s: %s", self.name, spec, reason)
+                found[spec] = reason
+        return found
+
     def list_missing(self) -> tuple[VariantSpec, ...]:
         """Those of `order` that must be built, or cannot be."""
         missing = []
@@ -211,15 +236,10 @@ class TaskBuilder:
             measurement = self.find(spec)
             if measurement is None:
                 fresh = True
-                self._compress(spec)
-                self._quantize(spec)
-                prepared = self._open_prepared(spec)
-                if prepared is not None:
-                    prepared.prepare(self._list_parts(spec), progress)
-                if prepared is None or prepared.runs_here:
-                    measurement = self._measure(spec)
+                measurement = self._make(spec)
             reason = ""
             if measurement is not None:
+                self._known[spec] = measurement
                 least = self.plan.config.least_agreement
                 reason = find_refusal(spec, measurement, measurement.agreement, least)
             state = REFUSED if reason else BUILT if fresh else PRESENT
@@ -230,10 +250,36 @@ class TaskBuilder:
         except JetsonDnnRtError as error:
             logger.error("%s: variant %s: %s", self.name, spec, error)
             state, reason = FAILED, str(error)
+            self._failed.add(spec)
         seconds = time.monotonic() - begin_s
-        report = BuildReport(self.name, str(spec), state, reason, fresh, measurement, seconds)
-        self._reports[spec] = report
-        return report
+        return BuildReport(self.name, str(spec), state, reason, fresh, measurement, seconds)
+
+    def measure(
+        self, spec: VariantSpec, progress: Progress = ignore_progress
+    ) -> tuple[Measurement, Measurement]:
+        """Measure a variant that approximates, whatever is known of it, and the one it must beat.
+
+        The time of the latter is taken in turn, so that other load of the machine affects both;
+        the rest is measured only where the library lacks it. Raises what `build` reports.
+        """
+        self._progress = progress
+        reference = reference_of(spec)
+        known = self.find(reference) or self._make(reference)
+        if known is not None:
+            self._known[reference] = known
+        measurement = self._make(spec)
+        if measurement is None:
+            raise ModelError(f"variant {spec} of {self.plan.model.source} does not run here")
+        return measurement, self._rivals[spec]
+
+    def _make(self, spec: VariantSpec) -> Measurement | None:
+        """Build what a variant lacks and measure it; None for one that runs elsewhere."""
+        self._compress(spec)
+        self._quantize(spec)
+        prepared = self._open_prepared(spec)
+        if prepared is not None:
+            prepared.prepare(self._list_parts(spec), self._progress)
+        return self._measure(spec) if prepared is None or prepared.runs_here else None
 
     def _list_parts(self, spec: VariantSpec) -> list[Part]:
         """Parts of every cover that may be chosen, the whole network first."""
@@ -269,6 +315,24 @@ class TaskBuilder:
         wanted = self.settings.recover_steps
         return not spec.is_full and wanted > 0 and self._stored_steps(spec) < wanted
 
+    def _must_be_made(self, spec: VariantSpec) -> bool:
+        """Whether a decomposed network is not in the library as it is wanted now."""
+        if spec.is_full:
+            return False
+        purpose = f"the decomposed network {spec.decomposition} of {self.plan.model.source}"
+        import_package("torch", purpose)
+        return self._stored_steps(spec) < self.settings.recover_steps
+
+    def _find_impossibility(self, spec: VariantSpec) -> str:
+        try:
+            if self._must_be_made(spec):
+                decomposition = DecompositionSpec.parse(spec.decomposition)
+                maker = _find_maker(spec, decomposition.method, "compress")
+                maker.check_budget(self.plan.model, decomposition)
+        except JetsonDnnRtError as error:
+            return str(error)
+        return ""
+
     def _stored_steps(self, spec: VariantSpec) -> int:
         from jetson_dnn_rt.variants.decomposition import stored_steps
 
@@ -280,7 +344,7 @@ class TaskBuilder:
         if spec.is_full or spec.decomposition in self._compressed:
             return
         plan, settings = self.plan, self.settings
-        if self._stored_steps(spec) < settings.recover_steps:
+        if self._must_be_made(spec):
             decomposition = DecompositionSpec.parse(spec.decomposition)
             _find_maker(spec, decomposition.method, "compress").compress(
                 plan.model,
@@ -342,8 +406,7 @@ class TaskBuilder:
         if key is None:
             raise ModelError(f"{spec.network} was made and is not in the library")
         # The full network that a variant must beat, where it has been measured.
-        report = self._reports.get(reference_of(spec)) if approximates(spec) else None
-        reference = report.measurement if report is not None else None
+        reference = self._known.get(reference_of(spec)) if approximates(spec) else None
         trial = self._try(spec, reference_of(spec) if reference else None)
         if not approximates(spec):
             self._results[spec] = trial.results
@@ -361,7 +424,9 @@ class TaskBuilder:
         if reference is not None:
             # Its memory is known; its time is taken from the same minute.
             rival = replace(reference, total=trial.rival or reference.total)
-            measurement = measurement.refuse(decide(measurement, rival))
+            self._rivals[spec] = rival
+            if not self.settings.keep_slower:
+                measurement = measurement.refuse(decide(measurement, rival))
         if spec.is_quantized:
             measurement = measurement.refuse(
                 self._find_disagreement(spec, measurement) or measurement.refused
@@ -416,7 +481,9 @@ class TaskBuilder:
             raise BackendUnavailableError(task.left_out[name])
         return task.variants.pipelines[name]
 
-    def _try(self, spec: VariantSpec, reference: VariantSpec | None = None) -> Trial:
+    def _try(
+        self, spec: VariantSpec, reference: VariantSpec | None = None, *, runs: int = 0
+    ) -> Trial:
         def build() -> Pipeline:
             return self._open(spec)
 
@@ -437,7 +504,7 @@ class TaskBuilder:
             return try_variant(
                 build,
                 self._frames,
-                runs=self.settings.runs,
+                runs=runs or self.settings.runs,
                 clock=self._clock,
                 rival=rival,
                 device=device_of(spec.backend),
@@ -449,12 +516,12 @@ class TaskBuilder:
     def _compare(self, results: Sequence[Result]) -> Agreement | None:
         """Compare with the first variant of the full model that runs; None where none does."""
         for full in self.order:
-            report = self._reports.get(full)
-            if approximates(full) or (report is not None and report.state == FAILED):
+            if approximates(full) or full in self._failed:
                 continue
             if full not in self._results:
                 try:
-                    self._results[full] = self._try(full).results
+                    # Its times are known.
+                    self._results[full] = self._try(full, runs=1).results
                 except JetsonDnnRtError as error:
                     logger.warning("%s: %s gives no results: %s", self.name, full, error)
                     continue
@@ -495,6 +562,8 @@ class TaskBuilder:
     @cached_property
     def _frames(self) -> list[Frame]:
         """Frames on which variants are run and compared: none of them was fitted to these."""
+        if self._held_out:
+            return self._held_out
         frames = self._read_frames()
         return frames[-count_held_out(len(frames)) :] if len(frames) > 1 else frames
 

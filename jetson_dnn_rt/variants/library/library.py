@@ -28,7 +28,7 @@ import secrets
 import shutil
 import stat
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -181,19 +181,25 @@ class Library:
 
     def _report_outdated(self, key: EntryKey) -> None:
         """Log that the same entry exists for another version or device."""
-        wanted = {"backend_version", "device"}
+        for path, other in self._walk_alike(key, {"backend_version", "device"}):
+            text = ", ".join(
+                f"{field} {there} there, {here} here"
+                for field, (there, here) in other.differences(key).items()
+            )
+            self._report(path, f"{text}; it is not used and will be built again")
+
+    def list_alike(self, key: EntryKey, fields: Set[str]) -> list[EntryKey]:
+        """Keys of other entries of the same variant that differ in no more than these fields."""
+        return [other for _, other in self._walk_alike(key, fields)]
+
+    def _walk_alike(self, key: EntryKey, fields: Set[str]) -> Iterator[tuple[Path, EntryKey]]:
         for model in self._model_folders(key):
             for name in self._names(model, key.variant):
                 listing = self._look((model, key.variant, name))
-                if listing is None or listing.header is None:
-                    continue
-                differences = listing.header.key.differences(key)
-                if differences and set(differences) <= wanted:
-                    text = ", ".join(
-                        f"{field} {there} there, {here} here"
-                        for field, (there, here) in differences.items()
-                    )
-                    self._report(listing.path, f"{text}; it is not used and will be built again")
+                if listing is not None and listing.header is not None:
+                    other = listing.header.key
+                    if other != key and set(other.differences(key)) <= fields:
+                        yield listing.path, other
 
     def _names(self, *parts: str) -> list[str]:
         """Names in a folder; one that is not trusted is logged once and passed over."""

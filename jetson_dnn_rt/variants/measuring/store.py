@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import logging
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from jetson_dnn_rt.backends.registry import PLUG_INS, load_backend, require_backend
@@ -117,16 +118,23 @@ def load_measurement(
     amp_lists: str = "",
 ) -> Measurement | None:
     """Measurement of a variant on this machine; None without one, or if it cannot run here."""
+    key = _find_key(library, model, spec, threads=threads, stages=stages, amp_lists=amp_lists)
+    return None if key is None else read_measurement(library, key)
+
+
+def _find_key(
+    library: Library, model: Model, spec: VariantSpec, *, threads: int, stages: int, amp_lists: str
+) -> EntryKey | None:
+    """Key of a variant's measurement; None without its network, or if it cannot run here."""
     try:
         graph_hash = hash_variant(model, spec, library, stages=stages)
         if graph_hash is None:
             return None
-        key = measurement_key(
+        return measurement_key(
             model, spec, graph_hash, threads=threads, stages=stages, amp_lists=amp_lists
         )
     except (BackendUnavailableError, ModelError):
         return None
-    return read_measurement(library, key)
 
 
 READING_FACT, AGREEMENT_FACT = "reading", "compared"
@@ -134,14 +142,54 @@ READING_FACT, AGREEMENT_FACT = "reading", "compared"
 
 
 def find_agreement(
-    library: Library, model: Model, spec: VariantSpec, measurement: Measurement | None
+    library: Library,
+    model: Model,
+    spec: VariantSpec,
+    measurement: Measurement | None,
+    *,
+    threads: int,
+    stages: int,
+    amp_lists: str = "",
+    frames: str = "",
 ) -> Agreement | None:
-    """Agreement of a variant: measured, else as its network in fp32 was compared when made.
+    """Agreement of a variant: as measured, else as its network in fp32 was compared when made.
 
-    None where neither was done, or the latter with another head or preprocessing.
+    `measurement` is what `load_measurement` gives under the same conditions. Without one the
+    newest is taken that differs in threads and stages alone, which change no result beyond
+    rounding, and was made on `frames` (empty = any). None where nothing was compared, or with
+    another head or preprocessing.
     """
     if measurement is not None:
         return measurement.agreement
+    key = _find_key(library, model, spec, threads=threads, stages=stages, amp_lists=amp_lists)
+    others = [] if key is None else _list_under_other_conditions(library, key)
+    compared = [
+        other
+        for other in others
+        if other.agreement is not None and (not frames or other.frames == frames)
+    ]
+    if compared:
+        return max(compared, key=lambda other: datetime.fromisoformat(other.date)).agreement
+    return _find_compared(library, model, spec)
+
+
+def _list_under_other_conditions(library: Library, key: EntryKey) -> list[Measurement]:
+    """Measurements of the same artefact, read alike, with other threads or stages."""
+    return [
+        found
+        for other in library.list_alike(key, {"options"})
+        if _drop_conditions(other.options) == _drop_conditions(key.options)
+        and (found := read_measurement(library, other)) is not None
+    ]
+
+
+def _drop_conditions(options: str) -> list[str]:
+    """Options of a `measurement_key` without threads and stages, its first two words."""
+    return options.split(" ")[2:]
+
+
+def _find_compared(library: Library, model: Model, spec: VariantSpec) -> Agreement | None:
+    """Agreement of a decomposed network in fp32 as it was compared when it was made."""
     if spec.is_full or spec.precision != "fp32":
         return None
     from jetson_dnn_rt.variants.decomposition import weights_key

@@ -373,20 +373,15 @@ class VariantSet:
         """Leave out a variant that was measured to be of no use, or to agree too little."""
         if self.library is None or self._keep_refused or not approximates(spec):
             return
+        threads, stages, lists = self._threads, self._config.stages, self._config.amp_lists
         found = load_measurement(
-            self.library,
-            self.model,
-            spec,
-            threads=self._threads,
-            stages=self._config.stages,
-            amp_lists=self._config.amp_lists,
+            self.library, self.model, spec, threads=threads, stages=stages, amp_lists=lists
         )
-        refusal = find_refusal(
-            spec,
-            found,
-            find_agreement(self.library, self.model, spec, found),
-            self._config.least_agreement,
-        )
+        agreement = find_agreement(
+            self.library, self.model, spec, found,
+            threads=threads, stages=stages, amp_lists=lists, frames=self._config.build_frames,
+        )  # fmt: skip
+        refusal = find_refusal(spec, found, agreement, self._config.least_agreement)
         if refusal:
             raise LeftOutError(f"variant {spec} of {self.model.source} is left out: {refusal}")
 

@@ -19,14 +19,16 @@ from networks import make_onnx
 from jetson_dnn_rt.cli import main
 from jetson_dnn_rt.config.parameter_file import read_parameter_file
 from jetson_dnn_rt.config.perception import read_task
-from jetson_dnn_rt.lab.compress import compression
+from jetson_dnn_rt.lab.compress import command, compression
 from jetson_dnn_rt.models.sources.registry import load_model
+from jetson_dnn_rt.runtime.building import builder as building
 from jetson_dnn_rt.runtime.task import open_model
 from jetson_dnn_rt.variants.decomposition import load_reduced
 from jetson_dnn_rt.variants.library.library import Library
+from jetson_dnn_rt.variants.measuring import measurement
 from jetson_dnn_rt.variants.measuring.agreement import Agreement
 from jetson_dnn_rt.variants.running.variant_set import VariantSet
-from jetson_dnn_rt.variants.spec import DecompositionSpec
+from jetson_dnn_rt.variants.spec import DecompositionSpec, VariantSpec
 
 KEYS = {
     "macs_before", "macs_after", "macs_reduction", "parameters_before", "parameters_after",
@@ -34,8 +36,12 @@ KEYS = {
 }  # fmt: skip
 
 
-def test_a_model_becomes_smaller(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(compression, "_TIMING_NS", 0)
+@pytest.fixture(autouse=True)
+def few_runs(monkeypatch):
+    monkeypatch.setattr(command, "DEFAULT_RUNS", 5)
+
+
+def test_a_model_becomes_smaller(tmp_path, capsys):
     library, output = tmp_path / "library", tmp_path / "new" / "output"
     source = f"onnx:{make_onnx(tmp_path / 'network.onnx', classes=64)}"
     options = (
@@ -48,6 +54,8 @@ def test_a_model_becomes_smaller(tmp_path, capsys, monkeypatch):
     (line,) = captured.out.splitlines()
     report = json.loads(line)
     assert report.keys() >= KEYS
+    assert report["time_ms_before"] > 0.0
+    assert report["time_ms_after"] > 0.0
     assert 0.4 <= report["macs_reduction"] < 0.45
     assert report["frames"] == "synthetic:2"
     assert report["frame_count"] == 4
@@ -125,7 +133,6 @@ def task_file(tmp_path):
 def test_a_task_s_network_is_compressed_as_the_task_reads_it(
     task_file, tmp_path, capsys, monkeypatch
 ):
-    monkeypatch.setattr(compression, "_TIMING_NS", 0)
     made = []
     monkeypatch.setattr(
         compression, "_read_frames", lambda m, f, read=compression._read_frames: made.append(m)
@@ -140,6 +147,54 @@ def test_a_task_s_network_is_compressed_as_the_task_reads_it(
     assert load_reduced(made[0], spec, Library(tmp_path / "library")) is not None
 
 
+def test_what_compress_measured_is_present_for_build(task_file, tmp_path, capsys, monkeypatch):
+    """With the task's threads and stages; build measures only what else there is."""
+    small = "tucker-0.60@torch-fp32"
+    text = task_file.read_text(encoding="utf-8")
+    other = "variants: [full@torch-fp32, full@onnxruntime-fp32, tucker-0.60@torch-fp32]"
+    task_file.write_text(text.replace("kind:", f"threads: 2, stages: 2, {other}, kind:"))
+    monkeypatch.setattr(building, "choose_default", lambda m: VariantSpec("full", "torch"))
+    options = "--ranks macs:0.6 --keep-slower --backend torch --least-agreement 0 --json"
+    assert main.main(["compress", "--params", str(task_file), *options.split()]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["threads"] == 2
+    tried = []
+    try_variant = building.try_variant
+
+    def note(build, frames, *, runs, **more):
+        tried.append(runs)
+        return try_variant(build, frames, runs=runs, **more)
+
+    monkeypatch.setattr(building, "try_variant", note)
+    command = ["build", "--params", str(task_file), "--runs", "4", "--json"]
+    main.main(command)
+    result = json.loads(capsys.readouterr().out)
+    variants = {v["variant"]: v for v in result["variants"]}
+    states = {name: v["state"] for name, v in variants.items()}
+    assert states["full@torch-fp32"] == "present"
+    assert states["full@onnxruntime-fp32"] == "built"
+    assert not variants[small]["built"]
+    assert variants[small]["threads"] == 2
+    assert variants[small]["time_ms"]["p50"] == pytest.approx(report["time_ms_after"])
+    assert list(variants[small]["stages"]) == list(variants["full@torch-fp32"]["stages"])
+    # Two back ends warm up, one is measured, and one only gives the results to compare with.
+    assert sorted(tried) == [1, 1, 1, 4]
+
+
+def test_nothing_stays_without_a_library(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    source = f"onnx:{make_onnx(tmp_path / 'network.onnx', classes=64)}"
+    options = (
+        f"--model {source} --ranks macs:0.6 --frames-limit 4 --keep-slower --least-agreement 0 "
+        "--backend torch --engine-cache none --json"
+    )
+    assert main.main(["compress", *options.split()]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["library_entry"] is None
+    assert report["time_ms_after"] > 0.0
+    assert not (tmp_path / "cache").exists()
+
+
 @pytest.mark.parametrize(
     ("value", "evidence", "words"),
     [
@@ -150,11 +205,12 @@ def test_a_task_s_network_is_compressed_as_the_task_reads_it(
 def test_a_network_that_agrees_too_little_is_refused_and_known_as_that(
     task_file, tmp_path, capsys, monkeypatch, value, evidence, words
 ):
-    monkeypatch.setattr(compression, "_TIMING_NS", 0)
-    monkeypatch.setattr(
-        compression, "compare",
-        lambda kind, full, small, name: Agreement(value, "mAP@0.5", 20, evidence, name),
-    )  # fmt: skip
+    monkeypatch.setattr(building, "choose_default", lambda m: VariantSpec("full", "torch"))
+    for module in (compression, building):
+        monkeypatch.setattr(
+            module, "compare",
+            lambda kind, full, small, name: Agreement(value, "mAP@0.5", 20, evidence, name),
+        )  # fmt: skip
     options = "--ranks macs:0.6 --keep-slower --backend torch"
     output = tmp_path / "small"
     arguments = ["compress", "--params", str(task_file), *options.split(), "--output", str(output)]
@@ -173,12 +229,14 @@ def test_a_network_that_agrees_too_little_is_refused_and_known_as_that(
 
 
 def test_a_network_that_is_not_faster_is_refused_unless_asked_for(task_file, capsys, monkeypatch):
-    monkeypatch.setattr(compression, "_TIMING_NS", 0)
-    monkeypatch.setattr(compression, "MARGIN", 1.0)  # nothing is faster by all of its time
+    # Nothing is faster or lighter by all of its time or memory.
+    monkeypatch.setattr(measurement, "MARGIN", 1.0)
     options = ["--ranks", "macs:0.6", "--backend", "torch", "--least-agreement", "0.5"]
     arguments = ["compress", "--params", str(task_file), *options]
     assert main.main(arguments) == 1
-    assert "not faster than the full model by more than 100 %" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "neither faster nor lighter than full@torch-fp32" in text
+    assert "try to keep less of the network" in text
 
 
 @pytest.mark.parametrize(

@@ -54,11 +54,6 @@ def make_network(channels=32):
     return make_model(calibrate(nn.Sequential(*layers), (48, 64)), (48, 64))
 
 
-@pytest.fixture(autouse=True)
-def few_runs(monkeypatch):
-    monkeypatch.setattr(compression, "_TIMING_NS", 0)
-
-
 @pytest.fixture(scope="module")
 def model():
     return make_network()
@@ -93,14 +88,12 @@ def test_a_model_becomes_smaller_and_is_reported(model, frames, tmp_path, caplog
     assert report["parameters_after"] < report["parameters_before"]
     assert {layer["name"] for layer in report["layers"]} == set("0368")
     assert any(layer["kept"] and layer["metric"] == "output" for layer in report["layers"])
-    assert report["time_ms_before"] > 0.0
-    assert report["time_ms_after"] > 0.0
     assert 0.0 <= report["agreement"] <= 1.0
     assert (report["agreement_metric"], report["agreement_frames"]) == ("mIoU", 3)
     assert report["recovery"]["loss_after"] <= report["recovery"]["loss_before"]
     assert report["variant"] == "tucker-0.50@torch-fp32"
     assert list(dict.fromkeys(phases)) == [
-        "covariance", "sensitivity", "analyse", "factorise", "recovery", "timing", "agreement",
+        "covariance", "sensitivity", "analyse", "factorise", "recovery", "agreement",
     ]  # fmt: skip
     assert found.entry.facts["recover_steps"] == 4
     assert found.entry.facts["agreement"] == report["agreement"]
