@@ -87,9 +87,7 @@ def format_table(report: GraphReport, summary: RunSummary) -> str:
     ]
     if report.coordinator is not None:
         lines.append(_describe_decisions(report.coordinator, report, summary))
-    lines.append(
-        f"{_count_frames(report)} frames in {report.seconds:.1f} s; {report.info.verdict}"
-    )
+    lines.append(f"{_count_frames(report)} frames in {report.seconds:.1f} s; {report.verdict}")
     return "\n".join(lines)
 
 
@@ -181,7 +179,7 @@ def write_output(folder: Path, report: GraphReport, recorder: Recorder) -> list[
             for name, task in report.info.tasks.items()
         },
         "budgets_ms": {name: counts.budgets_ms for name, counts in report.counts.items()},
-        "schedulability": {**asdict(report.info.verdict), "text": str(report.info.verdict)},
+        "schedulability": {**report.info.verdict.to_dict(), "text": report.verdict},
         "realtime": {
             s.name: {"applied": s.applied, "detail": s.detail} for s in report.info.settings
         },

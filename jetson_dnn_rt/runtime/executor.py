@@ -26,7 +26,7 @@ from jetson_dnn_rt.runtime.delivery import THREAD as DELIVERY_THREAD
 from jetson_dnn_rt.runtime.delivery import Delivery, Observer
 from jetson_dnn_rt.runtime.realtime import Realtime
 from jetson_dnn_rt.safety.faults import FAULTS, safe_text, start_thread
-from jetson_dnn_rt.scheduling.analysis import TaskDemand, Verdict, analyse
+from jetson_dnn_rt.scheduling.analysis import Estimate, TaskDemand, Verdict, analyse
 from jetson_dnn_rt.scheduling.engine import LOST, Engine
 from jetson_dnn_rt.scheduling.job import Job
 from jetson_dnn_rt.scheduling.selection import Selector
@@ -105,6 +105,11 @@ class TaskSnapshot:
     withdrawn: dict[str, str]  # why a variant does not run any more
     last_failure: str = ""
     hangs: int = 0  # threads that hang in its stages now
+
+    @property
+    def met_of(self) -> tuple[int, int]:
+        """Frames that met their deadlines, and all frames."""
+        return self.outcomes[Outcome.MET], self.released
 
 
 @dataclass(slots=True, eq=False)
@@ -920,13 +925,23 @@ def _list_runs(stages: Sequence[Stage]) -> list[Run]:
 
 
 def _make_demand(state: TaskState) -> TaskDemand:
-    parameters = state.parameters
-    budgets = [stage.budget_ns for stage in state.budgets[parameters.variant]]
+    parameters, spans = state.parameters, state.spans[state.parameters.variant]
+    stages = state.budgets[parameters.variant]
+    index = max(range(len(stages)), key=lambda index: stages[index].budget_ns)
+    longest = stages[index]
+    estimate = Estimate(
+        stage_name(parameters.stages, index, spans[index]),
+        longest.budget_ns,
+        longest.quantile,
+        longest.count,
+        longest.largest_ns,
+    )
     return TaskDemand(
         name=parameters.name,
-        cost_ns=sum(budgets),
-        longest_stage_ns=max(budgets),
-        stages=len(budgets),
+        cost_ns=sum(stage.budget_ns for stage in stages),
+        longest_stage_ns=longest.budget_ns,
+        stages=len(stages),
         deadline_ns=parameters.deadline_ns,
         period_ns=parameters.period_ns,
+        estimate=estimate if longest.count else None,
     )

@@ -356,8 +356,8 @@ class Session:
             raise UnschedulableError(str(verdict))
         else:
             self._log.warning(
-                f"{verdict}: frames will be skipped; lengthen deadline_ms, lower the rate, or "
-                "choose a faster variant or a smaller model"
+                f"{verdict}. Frames that would not make it by these budgets are skipped: "
+                f"{verdict.advice}"
             )
         executor.realtime.freeze()
         for setting in executor.realtime.settings:

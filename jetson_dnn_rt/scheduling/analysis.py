@@ -4,16 +4,59 @@
 """Schedulability analysis: utilisation and the EDF demand bound with blocking.
 
 Costs are budgets (observed quantiles, so rounded up), deadlines are relative, all in nanoseconds;
-the arithmetic is exact.
+the arithmetic is exact. `Verdict` words the result, for every log, summary and report.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from math import ceil
+
+from jetson_dnn_rt.scheduling.task_state import WINDOW
 
 TEST_POINT_LIMIT = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Observed times behind the budget of a stage."""
+
+    stage: str
+    budget_ns: int
+    quantile: float  # of the observed times that is the budget, in (0, 1]
+    count: int  # of the observed times
+    largest_ns: int  # of the observed times
+
+    def __str__(self) -> str:
+        text = f"stage {self.stage} takes {_ms(self.budget_ns)}, the"
+        if self.quantile == 1.0:
+            return f"{text} largest of {self.count} times"
+        return (
+            f"{text} {100 * self.quantile:g} % quantile of {self.count} times (largest "
+            f"{_ms(self.largest_ns)})"
+        )
+
+    def to_dict(self) -> dict[str, object]:
+        """The estimate for JSON; times in milliseconds."""
+        return {
+            "stage": self.stage,
+            "budget_ms": self.budget_ns / 1e6,
+            "quantile": self.quantile,
+            "count": self.count,
+            "largest_ms": self.largest_ns / 1e6,
+        }
+
+    @property
+    def steady_from(self) -> int:
+        """Number of times from which on one slow time is not the budget; 0 = it is not now.
+
+        0 as well where the quantile is so high that no number in the window would do.
+        """
+        counts = range(self.count, WINDOW + 1)
+        least = next((n for n in counts if ceil(self.quantile * n) < n), self.count)
+        return least if least > self.count else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +69,29 @@ class TaskDemand:
     stages: int  # number of stages
     deadline_ns: int  # relative deadline
     period_ns: int  # least time between releases
+    estimate: Estimate | None = None  # of its longest stage; None where nothing was observed
 
     @property
     def utilization(self) -> Fraction:
         """Share of one worker that the task needs."""
         return Fraction(self.cost_ns, self.period_ns)
+
+    def __str__(self) -> str:
+        whole = (
+            f"task {self.name} with {_ms(self.cost_ns)} a frame by its budgets, a deadline of "
+            f"{_ms(self.deadline_ns)} and a period of {_ms(self.period_ns)}"
+        )
+        return f"{whole}: its {self.estimate}" if self.estimate is not None else whole
+
+    def to_dict(self) -> dict[str, object]:
+        """The demand for JSON; times in milliseconds."""
+        return {
+            "task": self.name,
+            "budget_ms": self.cost_ns / 1e6,
+            "deadline_ms": self.deadline_ns / 1e6,
+            "period_ms": self.period_ns / 1e6,
+            "longest_stage": self.estimate and self.estimate.to_dict(),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +103,57 @@ class Verdict:
     utilization: float  # sum over the tasks; capacity is the number of workers
     workers: int
     reason: str  # the deciding test, in words and figures
+    decided_by: TaskDemand | None = None
+    """The task that weighs most in the test that failed; None where none did."""
 
     def __str__(self) -> str:
         words = {True: "schedulable", False: "NOT schedulable", None: "not proven schedulable"}
-        return (
+        text = (
             f"{words[self.schedulable]}: utilisation {self.utilization:.2f} of {self.workers} "
             f"worker{'s' if self.workers > 1 else ''}; {self.reason}"
         )
+        return text if self.decided_by is None else f"{text}; it rests on {self.decided_by}"
+
+    def to_dict(self) -> dict[str, object]:
+        """The verdict for JSON; times in milliseconds."""
+        return {
+            "schedulable": self.schedulable,
+            "utilization": self.utilization,
+            "workers": self.workers,
+            "reason": self.reason,
+            "rests_on": self.decided_by and self.decided_by.to_dict(),
+        }
+
+    @property
+    def advice(self) -> str:
+        """What would change a verdict that is not `schedulable`."""
+        advice = (
+            "lengthen deadline_ms, lower the rate, or choose a faster variant or a smaller model; "
+            "fewer threads make times steadier where cores are shared"
+        )
+        estimate = self.decided_by and self.decided_by.estimate
+        if estimate and estimate.steady_from:
+            return (
+                f"measure more frames (warmup_runs before a start): with fewer than "
+                f"{estimate.steady_from} times a single slow one is the budget; else {advice}"
+            )
+        return advice
+
+    def explain(self, met: Mapping[str, tuple[int, int]]) -> str:
+        """The verdict beside what happened.
+
+        `met` has for each task the frames that met their deadlines, and all of its frames.
+        """
+        if self.schedulable:
+            return str(self)
+        counts = (f"{name} {count} of {frames}" for name, (count, frames) in met.items())
+        text = f"{self}. Met in this run: {', '.join(counts)}"
+        if met and all(count == frames > 0 for count, frames in met.values()):
+            text += (
+                "; the verdict is about the worst case within these budgets, in which every stage "
+                "takes its whole budget and the frames of all tasks come at once: it did not occur"
+            )
+        return f"{text}. To change the verdict: {self.advice}"
 
 
 def analyse(tasks: Sequence[TaskDemand], workers: int = 1) -> Verdict:
@@ -62,21 +167,24 @@ def analyse(tasks: Sequence[TaskDemand], workers: int = 1) -> Verdict:
     inflated by one blocking per stage; sufficient only. An empty task set is schedulable.
     """
     utilization = sum((task.utilization for task in tasks), Fraction())
-    schedulable, reason = _judge(tasks, utilization, workers)
-    return Verdict(schedulable, float(utilization), workers, reason)
+    schedulable, reason, decided_by = _judge(tasks, utilization, workers)
+    return Verdict(schedulable, float(utilization), workers, reason, decided_by)
+
+
+def _ms(time_ns: int) -> str:
+    return f"{time_ns / 1e6:.1f} ms"
 
 
 def _judge(
     tasks: Sequence[TaskDemand], utilization: Fraction, workers: int
-) -> tuple[bool | None, str]:
+) -> tuple[bool | None, str, TaskDemand | None]:
     if utilization > workers:
-        return False, "more work arrives than the workers can do"
+        heaviest = max(tasks, key=lambda task: task.utilization)
+        return False, "more work arrives than the workers can do", heaviest
     for task in tasks:
         if task.cost_ns > task.deadline_ns:
-            return False, (
-                f"task {task.name} alone needs {task.cost_ns / 1e6:.1f} ms "
-                f"of its {task.deadline_ns / 1e6:.1f} ms"
-            )
+            text = f"task {task.name} alone needs {_ms(task.cost_ns)} of its "
+            return False, text + _ms(task.deadline_ns), task
     if workers == 1:
         return _test_demand(tasks, utilization)
     return _test_density(tasks, workers)
@@ -84,11 +192,13 @@ def _judge(
 
 def demand_ns(tasks: Sequence[TaskDemand], interval_ns: int) -> int:
     """Execution that must be done inside any interval of this length: sum of dbf_i."""
-    return sum(
-        ((interval_ns - task.deadline_ns) // task.period_ns + 1) * task.cost_ns
-        for task in tasks
-        if interval_ns >= task.deadline_ns
-    )
+    return sum(_demand_of(task, interval_ns) for task in tasks)
+
+
+def _demand_of(task: TaskDemand, interval_ns: int) -> int:
+    if interval_ns < task.deadline_ns:
+        return 0
+    return ((interval_ns - task.deadline_ns) // task.period_ns + 1) * task.cost_ns
 
 
 def blocking_ns(tasks: Sequence[TaskDemand], interval_ns: int) -> int:
@@ -96,23 +206,28 @@ def blocking_ns(tasks: Sequence[TaskDemand], interval_ns: int) -> int:
     return max((t.longest_stage_ns for t in tasks if t.deadline_ns > interval_ns), default=0)
 
 
-def _test_demand(tasks: Sequence[TaskDemand], utilization: Fraction) -> tuple[bool | None, str]:
+def _test_demand(
+    tasks: Sequence[TaskDemand], utilization: Fraction
+) -> tuple[bool | None, str, TaskDemand | None]:
     horizon_ns = _horizon_ns(tasks, utilization)
     points: set[int] = set()
     for task in tasks:
         count = max(0, (horizon_ns - task.deadline_ns) // task.period_ns + 1)
         if len(points) + count > TEST_POINT_LIMIT:
-            return None, "utilisation so near 1 that the demand test has too many points"
+            return None, "utilisation so near 1 that the demand test has too many points", None
         points.update(task.deadline_ns + k * task.period_ns for k in range(count))
     for point_ns in sorted(points):
         demand = demand_ns(tasks, point_ns)
         blocking = blocking_ns(tasks, point_ns)
         if demand + blocking > point_ns:
-            return False, (
-                f"within {point_ns / 1e6:.1f} ms, {demand / 1e6:.1f} ms must be done after "
-                f"{blocking / 1e6:.1f} ms of blocking"
-            )
-    return True, f"demand bound holds at {len(points)} test points"
+            text = f"within {_ms(point_ns)}, {_ms(demand)} must be done after {_ms(blocking)} of"
+            if demand > point_ns:
+                decided_by = max(tasks, key=lambda task: _demand_of(task, point_ns))
+            else:
+                later = (task for task in tasks if task.deadline_ns > point_ns)
+                decided_by = max(later, key=lambda task: task.longest_stage_ns)
+            return False, f"{text} blocking", decided_by
+    return True, f"demand bound holds at {len(points)} test points", None
 
 
 def _horizon_ns(tasks: Sequence[TaskDemand], utilization: Fraction) -> int:
@@ -137,7 +252,9 @@ def _horizon_ns(tasks: Sequence[TaskDemand], utilization: Fraction) -> int:
         length = longer
 
 
-def _test_density(tasks: Sequence[TaskDemand], workers: int) -> tuple[bool | None, str]:
+def _test_density(
+    tasks: Sequence[TaskDemand], workers: int
+) -> tuple[bool | None, str, TaskDemand | None]:
     densities = []
     for task in tasks:
         cost_ns = task.cost_ns + task.stages * blocking_ns(tasks, task.deadline_ns)
@@ -146,5 +263,5 @@ def _test_density(tasks: Sequence[TaskDemand], workers: int) -> tuple[bool | Non
     bound = workers - (workers - 1) * largest
     figures = f"density with blocking {float(total):.2f}, bound {float(bound):.2f}"
     if total <= bound and largest <= 1:
-        return True, figures
-    return None, figures + " (a sufficient test only)"
+        return True, figures, None
+    return None, figures + " (a sufficient test only)", tasks[densities.index(largest)]

@@ -61,6 +61,16 @@ class BudgetEstimator:
         self.budget_ns = ordered[ceil(self.quantile * count) - 1]
         self.median_ns = ordered[(count - 1) // 2]
 
+    @property
+    def count(self) -> int:
+        """Number of times in the window."""
+        return len(self._sorted)
+
+    @property
+    def largest_ns(self) -> int:
+        """Largest time in the window; 0 = it is empty."""
+        return self._sorted[-1] if self._sorted else 0
+
     def reset(self, execution_times_ns: Iterable[int]) -> None:
         """Replace all times by these: earlier ones no longer describe the machine."""
         self._recent.clear()

@@ -73,6 +73,9 @@ def test_an_overloaded_run_accounts_for_every_frame_too():
         + report.counts["segmenter"].outcomes[Outcome.SKIPPED]
         > 0
     )
+    counts = report.counts["detector"]
+    assert "it rests on task detector with 9." in report.verdict
+    assert f"Met in this run: detector {counts.outcomes[Outcome.MET]} of 60" in report.verdict
 
 
 def test_the_end_of_the_sources_ends_it(tmp_path):

@@ -10,6 +10,7 @@ from executor_bench import MS, PLAIN, Bench, frame, parameters
 
 from jetson_dnn_rt.errors import FrameError
 from jetson_dnn_rt.runtime.executor import Executor
+from jetson_dnn_rt.scheduling.analysis import Estimate
 from jetson_dnn_rt.tasks import Outcome, Stage, stage_name
 
 
@@ -251,6 +252,13 @@ def test_snapshot_and_verdict(bench):
     assert snapshot.reasons == {"truncated": 1}
     verdict = bench.executor.analyse()
     assert (verdict.schedulable, verdict.utilization) == (True, 1.0)
+    bench.finish()
+
+
+def test_the_verdict_rests_on_the_times_of_the_longest_stage(bench):
+    bench.add("a", 20, 4, 26)
+    verdict = bench.executor.analyse()
+    assert verdict.decided_by.estimate == Estimate("s1", 26 * MS, 0.99, 1, 26 * MS)
     bench.finish()
 
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from virtual_drive import drive, make_task
 
-from jetson_dnn_rt.scheduling.analysis import TaskDemand, analyse, blocking_ns, demand_ns
+from jetson_dnn_rt.scheduling.analysis import Estimate, TaskDemand, analyse, blocking_ns, demand_ns
 from jetson_dnn_rt.scheduling.engine import Engine
 from jetson_dnn_rt.tasks import Outcome
 
@@ -68,6 +68,62 @@ def test_density_test_for_two_workers():
 
 def test_nothing_to_do_is_schedulable():
     assert analyse([]).schedulable is True
+
+
+def spiked(count=75, quantile=0.99):
+    """The verdict on a detector that took 46 ms once, 20 ms else, in a stage of `count` runs."""
+    estimate = Estimate("inference-1", 46_000_000, quantile, count, 46_000_000)
+    detector = TaskDemand("detector", 52 * 10**6, 46 * 10**6, 3, 10**8, 4 * 10**7, estimate)
+    return analyse([TaskDemand("segmenter", 10**6, 10**6, 1, 10**8, 4 * 10**7), detector])
+
+
+def test_the_verdict_names_task_stage_and_times_that_it_rests_on():
+    assert str(spiked()) == (
+        "NOT schedulable: utilisation 1.32 of 1 worker; more work arrives than the workers can do;"
+        " it rests on task detector with 52.0 ms a frame by its budgets, a deadline of 100.0 ms "
+        "and a period of 40.0 ms: its stage inference-1 takes 46.0 ms, the 99 % quantile of 75 "
+        "times (largest 46.0 ms)"
+    )
+    assert spiked().to_dict()["rests_on"] == {
+        "task": "detector",
+        "budget_ms": 52.0,
+        "deadline_ms": 100.0,
+        "period_ms": 40.0,
+        "longest_stage": {
+            "stage": "inference-1", "budget_ms": 46.0, "quantile": 0.99, "count": 75,
+            "largest_ms": 46.0,
+        },
+    }  # fmt: skip
+    assert analyse([demand("a", 1, 9, 9)]).to_dict()["rests_on"] is None
+
+
+def test_the_verdict_says_how_it_fits_with_frames_that_were_all_met():
+    text = spiked().explain({"detector": (75, 75), "segmenter": (75, 75)})
+    assert "Met in this run: detector 75 of 75, segmenter 75 of 75; the verdict is about" in text
+    missed = spiked().explain({"detector": (74, 75), "segmenter": (75, 75)})
+    assert "Met in this run: detector 74 of 75, segmenter 75 of 75. To change" in missed
+    assert "it did not occur" not in missed + spiked().explain({"detector": (0, 0)})
+    good = analyse([demand("a", 1, 9, 9)])
+    assert good.explain({"a": (75, 75)}) == str(good)
+
+
+@pytest.mark.parametrize(("count", "quantile", "steady"), [
+    (75, 0.99, 100), (99, 0.99, 100), (100, 0.99, 0), (75, 1.0, 0), (75, 0.999, 0),
+])  # fmt: skip
+def test_more_frames_are_advised_only_where_they_help(count, quantile, steady):
+    advice = spiked(count, quantile).advice
+    assert (f"with fewer than {steady} times a single slow one" in advice) is bool(steady)
+    assert "lengthen deadline_ms" in advice
+
+
+def test_the_task_that_decides_is_the_one_that_weighs_most_in_the_test():
+    long = demand("long", 8, 40, 40)
+    blocked = analyse([demand("urgent", 2, 5, 20), long])
+    assert blocked.decided_by == long
+    dense = analyse([demand("b", 4, 8, 20), demand("a", 6, 8, 20)])
+    assert (dense.utilization, dense.decided_by.name) == (0.5, "a")
+    two = analyse([demand("a", 9, 12, 12), demand("b", 9, 10, 10), demand("c", 2, 10, 10)], 2)
+    assert (two.schedulable, two.decided_by.name) == (None, "b")
 
 
 @st.composite

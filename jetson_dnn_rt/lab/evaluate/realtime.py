@@ -56,7 +56,6 @@ from jetson_dnn_rt.runtime.session import Session
 from jetson_dnn_rt.runtime.sharing.core_split import share_cores
 from jetson_dnn_rt.runtime.sharing.forecast import TrialTask
 from jetson_dnn_rt.runtime.task import StageTimes, Task
-from jetson_dnn_rt.scheduling.analysis import Verdict
 from jetson_dnn_rt.scheduling.selection import Selector
 from jetson_dnn_rt.tasks import JobRecord, Work
 from jetson_dnn_rt.traces.clock_log import ClockLog
@@ -87,13 +86,14 @@ class Playback:
     """Replay of one bag: `frames` were released, the messages in `bad` are not frames.
 
     Frames in `behind` were released more than half a period late, because they were not read in
-    time: their deadlines count from their release. The verdict uses the budgets at the end.
+    time: their deadlines count from their release. `verdict` uses the budgets at the end, and says
+    how it fits with the frames that were met.
     """
 
     frames: int
     bad: list[BadMessage]
     behind: int
-    verdict: Verdict
+    verdict: str
 
 
 def warm_up(bag: ImageBag, tasks: Iterable[Task]) -> WarmUp:
@@ -168,7 +168,8 @@ def play(
             progress(frames, total)
         if not session.wait_idle(DRAIN_TIMEOUT_S):
             raise SourceError(f"a job did not end within {DRAIN_TIMEOUT_S:g} s")
-        return Playback(frames, bad, behind, executor.analyse())
+        met = {name: executor.snapshot(name).met_of for name in deadlines_ns}
+        return Playback(frames, bad, behind, executor.analyse().explain(met))
 
 
 def find_age_ns(image: BagImage) -> int:
@@ -418,7 +419,7 @@ def _summarize(
             "period_ms": plan.period_ns / 1e6,
             "clock_jumps": plan.jumps,
             "behind": sum(playback.behind for playback in played),
-            "schedulability": [str(playback.verdict) for playback in played],
+            "schedulability": [playback.verdict for playback in played],
         }
         if plan.jumps:
             note = f"the recorded times jump {plan.jumps} times: these frames come a period after "

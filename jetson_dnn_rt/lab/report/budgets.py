@@ -21,7 +21,7 @@ import numpy as np
 from jetson_dnn_rt.lab.report.recording import Recording, has_quantile, quantile
 from jetson_dnn_rt.lab.wcet.samples import Sample
 from jetson_dnn_rt.lab.wcet.statement import Campaign
-from jetson_dnn_rt.scheduling.analysis import TaskDemand, Verdict, analyse
+from jetson_dnn_rt.scheduling.analysis import Estimate, TaskDemand, Verdict, analyse
 
 P99, P999, HIGHEST, BOUND = "p99", "p99.9", "highest seen", "pWCET 1e-4"
 """Budgets, from the most optimistic to the most careful. Those that every task has are used: a
@@ -165,7 +165,8 @@ def _measure(
         if len(sample) < LEAST_TIMES or len(found) == MOST_VARIANTS:
             continue
         stages = recording.stages_of(task, sample)
-        longest_ns = max((_budgets(s)[HIGHEST] for s in stages), default=0)
+        largest = max(stages, key=lambda stage: _budgets(stage)[HIGHEST], default=None)
+        longest_ns = _budgets(largest)[HIGHEST] if largest else 0
         budgets = _budgets(sample)
         for bound in campaigns[sample.title].bounds if sample.title in campaigns else ():
             if math.isclose(bound.exceedance, _BOUND_EXCEEDANCE) and math.isfinite(bound.upper_ns):
@@ -175,6 +176,10 @@ def _measure(
         for name, budget_ns in budgets.items():
             longest = min(longest_ns, budget_ns) or budget_ns
             demands[name] = TaskDemand(task, max(1, budget_ns), longest, *fixed)
+        if largest is not None:
+            name = dict(largest.key)["stage"]
+            estimate = Estimate(name, longest_ns, 1.0, len(largest), longest_ns)
+            demands[HIGHEST] = replace(demands[HIGHEST], estimate=estimate)
         found.append(_Measured(task, sample.subtitle, len(sample), demands))
     return found
 

@@ -122,6 +122,9 @@ def make_page(report: Report) -> str:
         first=report.first,
         headline=_describe_misses(report),
         where=_describe_recording(report.first),
+        met={
+            item.task.name: (item.task.count(Outcome.MET), len(item.task)) for item in report.tasks
+        },
         aborted=sum(item.task.count(Outcome.ABORTED) for item in report.tasks),
         setup=_list_setup(report.first),
     )

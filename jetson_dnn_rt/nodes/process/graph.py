@@ -86,6 +86,12 @@ class GraphReport:
     """By task, what is wrong with its outputs, by cause; see `models.output_check`."""
     seconds: float  # from the first frame's release to the last job's end
 
+    @property
+    def verdict(self) -> str:
+        """The verdict at the start, beside the frames that met their deadlines."""
+        counts = self.counts.items()
+        return self.info.verdict.explain({name: one.met_of for name, one in counts})
+
 
 def run_graph(
     params_file: Path | None,

@@ -81,7 +81,8 @@ def test_deadlines_are_enforced(tmp_path):
         arrivals = plan_arrivals(bag.log_times_ns, rate_hz=200.0)
         times = warm_up(bag, session.tasks.values())
         assert len(times["detector"]["full@null"]) == 3
-        play(bag, session, {"detector": MS}, arrivals, observe)
+        playback = play(bag, session, {"detector": MS}, arrivals, observe)
+    assert "Met in this run: detector 0 of 10" in playback.verdict
     assert outcomes.total() == 10
     assert not outcomes[Outcome.MET]
 

@@ -124,6 +124,15 @@ def test_page_says_what_was_missed_and_why(page, report):
     )
 
 
+def test_a_verdict_rests_on_a_stage_and_stands_beside_what_was_met(page):
+    text = parse(page).text
+    assert re.search(
+        r"it rests on task \w+ with .* its stage inference-\d takes [\d.]+ ms, the largest of "
+        r"\d+ times\. Met in this run: ",
+        text,
+    )
+
+
 def test_quantiles_that_would_be_the_highest_time_are_left_out(page, tmp_path, monkeypatch):
     text = parse(page).text
     assert "No p99.9: in" in text
