@@ -177,14 +177,18 @@ def compress(
         checkpoint=checkpoint,
         progress=progress,
     )
-    parts = (model, whole.replace_graph(fitted.graph).part(0))
+    smaller = whole.replace_graph(fitted.graph)
+    part = smaller.part(0)
+    parts = (model, part)
+    # A part gives its values as they are computed, the decoder takes them as they are returned.
+    places = (None, [part.outputs.index(name) for name in smaller.outputs])
 
     def make_runner(index: int) -> Runner:
         return create_runner(parts[index], variant.backend, variant.precision, threads=threads)
 
     with open_pair(make_runner) as runners:
         full, reduced = (
-            _decode_all(model, runners, i, judges, settings, progress) for i in (0, 1)
+            _decode_all(model, runners, i, places[i], judges, settings, progress) for i in (0, 1)
         )
     agreement = compare(model.kind, full, reduced, str(VariantSpec(FULL, variant.backend)))
     compression = Compression(
@@ -315,11 +319,15 @@ def _decode_all(
     model: Model,
     runners: tuple[Runner, Runner],
     index: int,
+    places: Sequence[int] | None,
     frames: Sequence[Frame],
     settings: DecoderSettings | None,
     progress: Progress,
 ) -> list[Result]:
-    """Results of one of the two networks on all frames."""
+    """Results of one of the two networks on all frames.
+
+    `places` are those of the network's outputs among what its runner returns; None = the same.
+    """
     runner = runners[index]
     buffer = runner.allocate_input()
     preprocessor = Preprocessor(model.preprocessing, buffer)
@@ -327,7 +335,8 @@ def _decode_all(
     results = []
     for frame in frames:
         geometry = preprocessor.write(frame)
-        outputs = runner.to_host(runner.run([buffer]))
+        given = runner.run([buffer])
+        outputs = runner.to_host(given if places is None else [given[i] for i in places])
         results.append(decode(outputs, geometry, settings))
         progress("agreement", index * len(frames) + len(results), 2 * len(frames))
     return results

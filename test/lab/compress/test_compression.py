@@ -101,6 +101,37 @@ def test_a_model_becomes_smaller_and_is_reported(model, frames, tmp_path, caplog
     assert "6 frames of synthetic are few" in caplog.text
 
 
+class ScoresFirst(nn.Module):
+    """Computes its scores before its boxes, and returns them behind."""
+
+    def __init__(self):
+        super().__init__()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(2)
+            self.body = nn.Sequential(nn.Conv2d(3, 32, 8, 8), nn.ReLU())
+            self.scores, self.boxes = nn.Conv2d(32, 5, 3, padding=1), nn.Conv2d(32, 4, 1)
+
+    def forward(self, image):
+        found = self.body(image)
+        scores = self.scores(found).flatten(2).transpose(1, 2).sigmoid()
+        boxes = self.boxes(found).flatten(2).transpose(1, 2)
+        corner = boxes[..., :2].abs() * 20
+        return torch.cat([corner, corner + 10 + boxes[..., 2:].abs()], 2), scores
+
+
+def test_outputs_are_decoded_in_the_order_of_the_network(frames):
+    """The graph gives them as they are computed: boxes were read as scores, or it crashed."""
+    model = make_model(ScoresFirst().eval(), (48, 64))
+    assert model.kind == "detection"
+    spec = DecompositionSpec.parse("tucker-0.99")
+    found = compress(
+        model, spec, frames=frames, keep_slower=True, backend="torch",
+        settings=DecoderSettings(confidence=0.1, nms_iou=0.5, max_detections=50),
+    )  # fmt: skip
+    assert found.agreement.evidence > 0
+    assert found.agreement.value > 0.7
+
+
 def test_what_was_kept_comes_back(model, frames, tmp_path):
     library = Library(tmp_path)
     assert load_reduced(model, HALF, library) is None
