@@ -4,7 +4,8 @@
 """Run camera, detector and segmenter in one process: the graph of the launch file.
 
 Without --params the package's config/perception.param.yaml is used. Without --frames and --seconds
-it runs until its video or folder has been played once, or until Ctrl-C.
+it runs until its video or folder has been played once, whatever `loop` in the file says, or until
+Ctrl-C.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from jetson_dnn_rt.cli.recorder import Recorder
+    from jetson_dnn_rt.config.perception import PerceptionConfig
     from jetson_dnn_rt.nodes.process.graph import GraphInfo, GraphReport
 
 HELP = "run the graph on a camera, a video or the synthetic drive, and report"
@@ -109,6 +111,10 @@ def execute(args: argparse.Namespace) -> int:
     return 0
 
 
+def _has_length(args: argparse.Namespace) -> bool:
+    return args.frames is not None or args.seconds is not None
+
+
 def make_overrides(args: argparse.Namespace, params: Path) -> dict[str, dict[str, object]]:
     """The options as parameters by node; ``--set`` wins over an option that means the same."""
     overrides: dict[str, dict[str, object]] = {}
@@ -119,9 +125,8 @@ def make_overrides(args: argparse.Namespace, params: Path) -> dict[str, dict[str
 
     put("camera", "source", args.source)
     put("camera", "rate", args.rate)
-    if args.source is not None:
-        # A source with an end is played once, unless a length is asked for.
-        put("camera", "loop", args.frames is not None or args.seconds is not None)
+    if args.source is not None and _has_length(args):
+        put("camera", "loop", True)
     for task in DEFAULT_TASKS:
         if getattr(args, task) == NONE:
             tasks = overrides.get(PERCEPTION, {}).get("tasks", read_parameter_file(params).tasks)
@@ -141,7 +146,9 @@ def make_overrides(args: argparse.Namespace, params: Path) -> dict[str, dict[str
     return overrides
 
 
-def _check_configuration(params: Path, overrides: dict[str, dict[str, object]]) -> None:
+def _check_configuration(
+    params: Path, overrides: dict[str, dict[str, object]]
+) -> PerceptionConfig:
     """Find mistakes before anything is loaded; ConfigurationError says what was meant."""
     from jetson_dnn_rt.cameras.source import split_source
     from jetson_dnn_rt.models.sources.registry import split_model
@@ -166,6 +173,7 @@ def _check_configuration(params: Path, overrides: dict[str, dict[str, object]]) 
                 VariantSpec.parse(variant)
     except JetsonDnnRtError as error:
         raise ConfigurationError(f"{node}: {error}") from error
+    return config
 
 
 def _check_outputs(args: argparse.Namespace) -> None:
@@ -207,7 +215,10 @@ def _run(args: argparse.Namespace, stop: threading.Event) -> tuple[GraphReport, 
     if params is None:
         raise ConfigurationError(f"{PARAMETERS} of this package is not installed: give --params")
     overrides = make_overrides(args, params)
-    _check_configuration(params, overrides)
+    config = _check_configuration(params, overrides)
+    if not _has_length(args):
+        for camera in config.cameras:  # a source with an end is played once
+            overrides.setdefault(camera.name, {}).setdefault("loop", False)
     for note in _list_defaults(args, overrides):
         logger.warning("%s", note)
     _check_outputs(args)

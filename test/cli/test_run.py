@@ -192,6 +192,19 @@ def test_a_hundred_photos_of_different_sizes_are_all_answered(tmp_path, capfd, c
     assert video["frames"] + video["left_out"] == 102
 
 
+def test_a_folder_that_a_parameter_file_names_is_played_once(tmp_path, capfd):
+    """It was played again and again, and the command never ended."""
+    folder, params = tmp_path / "photos", tmp_path / "robot.yaml"
+    write_photos(folder, 3)
+    params.write_text(
+        "perception: {ros__parameters: {tasks: [detector], realtime.gc_freeze: false}}\n"
+        f"camera: {{ros__parameters: {{source: 'images:{folder}', rate: 50.0, loop: true}}}}\n"
+        "detector: {ros__parameters: {model: 'null:1', warmup_runs: 2, deadline_ms: 500.0}}\n"
+    )
+    assert main(["run", "--params", str(params), "--json"]) == 0
+    assert json.loads(capfd.readouterr().out.splitlines()[-1])["frames"] == 3
+
+
 def test_a_network_that_finds_nothing_is_said_once_and_in_the_summary(
     tmp_path, capfd, monkeypatch
 ):
