@@ -20,6 +20,9 @@ from jetson_dnn_rt.results import Classification, Detections, Result
 FIRST_FRAMES = 100
 """Frames without any object after which that is said: 3 s at 30 Hz."""
 
+LEAST_FRAMES = 10
+"""Frames without any object after which a run that ends earlier says so."""
+
 LEAST_BOXES = 20
 """Boxes that are seen before any are blamed: single ones in the bars of a letterbox are usual."""
 
@@ -50,6 +53,7 @@ class OutputCheck:
         self.findings: dict[str, str] = {}
         self._news: list[str] = []
         self._frames = self._boxes = self._wrong = 0
+        self._threshold: float | None = None  # of a detector's last frame
 
     def observe(
         self, outputs: Outputs, result: Result, settings: DecoderSettings, frame: Frame
@@ -77,6 +81,13 @@ class OutputCheck:
         news, self._news = self._news, []
         return news
 
+    def conclude(self) -> dict[str, str]:
+        """Return the findings at the end of a run, which may be too short for `FIRST_FRAMES`."""
+        short = LEAST_FRAMES <= self._frames < FIRST_FRAMES
+        if self._threshold is None or self._boxes or not short:
+            return self.findings
+        return {**self.findings, NOTHING: self._describe_nothing(self._threshold, self._frames)}
+
     def _find(self, cause: str, text: str) -> None:
         if cause not in self.findings:
             # A new one: others read it while this is written.
@@ -90,9 +101,10 @@ class OutputCheck:
 
     def _look_at_objects(self, found: Detections, settings: DecoderSettings, frame: Frame) -> None:
         count = len(found) + found.rejected
+        self._threshold = settings.confidence
         if not count:
             if self._frames == FIRST_FRAMES and not self._boxes:
-                self._find(NOTHING, self._describe_nothing(settings.confidence))
+                self._find(NOTHING, self._describe_nothing(settings.confidence, FIRST_FRAMES))
             return
         if NOTHING in self.findings:
             self.findings = {k: text for k, text in self.findings.items() if k != NOTHING}
@@ -127,10 +139,10 @@ class OutputCheck:
             "`preprocessing.resize`"
         )
 
-    def _describe_nothing(self, threshold: float) -> str:
+    def _describe_nothing(self, threshold: float, frames: int) -> str:
         return (
             f"nothing above confidence_threshold ({threshold:g}) in the first "
-            f"{FIRST_FRAMES} frames: an empty scene, or wrong weights or preprocessing? Look at "
+            f"{frames} frames: an empty scene, or wrong weights or preprocessing? Look at "
             "`preprocessing.color`, `preprocessing.scale`, `preprocessing.mean`, `head` and "
             f"`classes`; `jetson-dnn-rt inspect {self._model.source} --frames DIR` shows what the "
             "network finds under each plausible preprocessing"

@@ -14,7 +14,12 @@ from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.heads.boxes import finish
 from jetson_dnn_rt.models.input.preprocessing import Geometry
-from jetson_dnn_rt.models.output_check import FIRST_FRAMES, LEAST_BOXES, THOROUGH_FRAMES
+from jetson_dnn_rt.models.output_check import (
+    FIRST_FRAMES,
+    LEAST_BOXES,
+    LEAST_FRAMES,
+    THOROUGH_FRAMES,
+)
 from jetson_dnn_rt.models.output_check import OutputCheck as Check
 from jetson_dnn_rt.results import Classification, Detections, Segmentation
 
@@ -85,6 +90,26 @@ def test_what_cannot_be_right_is_found_once(results, cause, words):
 )
 def test_what_may_be_right_is_not_blamed(results):
     assert not look(results).findings
+
+
+@pytest.mark.parametrize(
+    ("results", "says"),
+    [
+        ([EMPTY] * LEAST_FRAMES, True),
+        ([EMPTY] * (LEAST_FRAMES - 1), False),
+        ([EMPTY] * LEAST_FRAMES + [decode(GOOD)], False),
+        ([MASK] * LEAST_FRAMES, False),
+    ],
+)
+def test_a_run_that_ends_early_says_that_there_was_nothing(results, says):
+    """A wrong class or preprocessing was silent in the tutorial's three seconds."""
+    check = look(results)
+    assert check.findings == {}
+    text = check.conclude().get("nothing", "")
+    assert (
+        text.startswith(f"nothing above confidence_threshold (0.3) in the first {len(results)} ")
+        is says
+    )
 
 
 def test_an_object_that_comes_later_takes_back_that_there_was_none():

@@ -171,7 +171,7 @@ def run_graph(
             counts={task: executor.snapshot(task) for task in node.tasks},
             coordinator=node.coordinator and node.coordinator.describe_run(),
             left_out={name: dict(task.left_out) for name, task in tasks.items()},
-            findings={name: task.output_check.findings for name, task in tasks.items()},
+            findings={name: task.output_check.conclude() for name, task in tasks.items()},
             seconds=(time.monotonic_ns() - begin_ns) / 1e9,
         )
 
