@@ -193,3 +193,17 @@ def test_labels_that_replace_or_do_not_fit_are_warned_of(tmp_path, caplog):
     load_model(f"onnx:{path}", labels="coco80")
     assert "labels are 80 names for a model of 5 classes" in caplog.text
     assert "labels replace the names in the file, a, b, c ..." in caplog.text
+
+
+def test_preprocessing_that_replaces_the_model_s_own_is_warned_of(caplog):
+    """Boxes everywhere, with scores near 1.0, and no word."""
+    load_model("builtin:detector", preprocessing={"scale": 1 / 255, "color": "rgb"})
+    own = load_model("builtin:detector").preprocessing
+    load_model("builtin:detector", preprocessing={"scale": own.scale, "resize": own.resize})
+    said = [r.getMessage() for r in caplog.records if "replace the preprocessing" in r.getMessage()]
+    assert all("scale" not in text for text in said)
+    caplog.clear()
+    load_model("builtin:detector", preprocessing={"scale": 7.0, "mean": [1.0, 2.0, 3.0]})
+    assert "preprocessing.scale 7 instead of " in caplog.text
+    assert "preprocessing.mean 1 2 3 instead of " in caplog.text
+    assert "preprocessing.std" not in caplog.text

@@ -185,7 +185,7 @@ def make_model(
     size, labels = opened.input_size, options.labels
     try:
         found = recognise_head(seen, head, kind)
-        settled, assumed = _settle_preprocessing(opened, found, preprocessing)
+        settled, assumed, replaced = _settle_preprocessing(opened, found, preprocessing)
         if (settled.height, settled.width) != size:
             raise ModelError(
                 f"preprocessing gives {settled.height}x{settled.width}, the model takes "
@@ -213,6 +213,12 @@ def make_model(
             "%s: labels replace the names in the file, %s ...; fix: leave them out to have those",
             source, ", ".join(opened.labels[:3]),
         )  # fmt: skip
+    if replaced:
+        logger.warning(
+            "%s: the parameters replace the preprocessing that the model comes with: %s; wrong "
+            "values give nonsense without an error. fix: leave them out to have its own",
+            source, ", ".join(replaced),
+        )  # fmt: skip
     if guessed:
         logger.warning(
             "%s: neither the file nor the outputs tell how many classes there are: %d were "
@@ -238,8 +244,8 @@ _COLOURS = ("color", "scale", "mean", "std")
 
 def _settle_preprocessing(
     opened: Opened, head: Head, given: Mapping[str, Any]
-) -> tuple[Preprocessing, tuple[str, ...]]:
-    """The preprocessing, and those of its fields that are assumed."""
+) -> tuple[Preprocessing, tuple[str, ...], list[str]]:
+    """The preprocessing, its fields that are assumed, and what replaces known ones, in words."""
     layout = find_layout(head.name)
     # Layouts that other exporters use, too.
     prepare = ULTRALYTICS_INPUTS.get(opened.metadata.task) or layout.preprocessing
@@ -249,7 +255,24 @@ def _settle_preprocessing(
     if opened.takes_bytes:
         suggested = replace(suggested, scale=1.0, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
         assumed = [key for key in assumed if key == "color"]
-    return suggested.override(given), tuple(assumed)
+    settled = suggested.override(given)
+    replaced = [
+        f"preprocessing.{key} {_show(getattr(settled, key))} instead of "
+        f"{_show(getattr(suggested, key))}"
+        for key in (_COLOURS if known else ())
+        if not _is_same(getattr(settled, key), getattr(suggested, key))
+    ]
+    return settled, tuple(assumed), replaced
+
+
+def _show(value: Any) -> str:
+    values = value if isinstance(value, tuple) else (value,)
+    return " ".join(one if isinstance(one, str) else f"{one:.4g}" for one in values)
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Whether they are equal to the digits that people write: 0.00392 and 1/255."""
+    return one == other if isinstance(one, str) else bool(np.allclose(one, other, rtol=1e-2))
 
 
 def describe_preprocessing(preprocessing: Preprocessing) -> str:
