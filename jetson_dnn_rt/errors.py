@@ -5,9 +5,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class JetsonDnnRtError(Exception):
-    """Base of every error raised on purpose; its text names the problem and the fix."""
+    """Base of every error raised on purpose; its text names the problem and the fix.
+
+    `parameter` is the ROS name of the one whose value is to blame, where that is known: who read
+    the value from a file can then say on which line it is.
+    """
+
+    def __init__(self, message: str = "", parameter: str = "") -> None:
+        super().__init__(message)
+        self.parameter = parameter
+
+
+@contextmanager
+def blaming(parameter: str) -> Iterator[None]:
+    """Let errors that name no parameter name this one, whose value is being used."""
+    try:
+        yield
+    except JetsonDnnRtError as error:
+        error.parameter = error.parameter or parameter
+        raise
 
 
 class ConfigurationError(JetsonDnnRtError):

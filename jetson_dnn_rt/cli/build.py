@@ -37,7 +37,7 @@ from jetson_dnn_rt.config.parameter_file import ParameterFile, read_parameter_fi
 from jetson_dnn_rt.config.perception import read_task, refuse_unknown_tasks
 from jetson_dnn_rt.config.task import TaskConfig, count_threads, wants_trial
 from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError
-from jetson_dnn_rt.variants.spec import VariantSpec
+from jetson_dnn_rt.variants.spec import VariantSpec, parse_variants
 
 if TYPE_CHECKING:
     from jetson_dnn_rt.runtime.building.builder import BuildReport, TaskBuilder
@@ -155,9 +155,9 @@ def _plan(args: argparse.Namespace) -> list[_Job]:
         given = {name: value for name in _OPTIONS if (value := getattr(args, name)) is not None}
         values = dataclasses.replace(read_task(file, task), **given)
         try:
-            specs = tuple(map(VariantSpec.parse, values.variants))
+            specs = parse_variants(values)
         except ConfigurationError as error:
-            raise ConfigurationError(f"{file.path}: {task}: {error}") from error
+            raise ConfigurationError(file.explain(task, error)) from error
         parameters[task] = values, specs
     alike = Counter(_batch_key(values) for values, _ in parameters.values())
     return [
@@ -221,12 +221,14 @@ def _plan_task(
             )
             builder = TaskBuilder(plan, library, options, SteadyClock())
         return _Job(task, builder, builder.list_missing(), failures)
-    except ConfigurationError:
-        raise
     except JetsonDnnRtError as error:
-        logger.error("%s: %s", task, error)
+        overridden = [name for name in _OPTIONS if getattr(args, name) is not None]
+        text = file.explain(task, error, overridden)
+        if isinstance(error, ConfigurationError):
+            raise ConfigurationError(text) from error
+        logger.error("%s", text)
         names = [str(spec) for spec in specs] or ["-"]
-        return _Job(task, None, failures=_fail(task, dict.fromkeys(names, str(error))))
+        return _Job(task, None, failures=_fail(task, dict.fromkeys(names, text)))
 
 
 def count_build_threads(file: ParameterFile, values: TaskConfig) -> int:

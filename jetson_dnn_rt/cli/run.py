@@ -35,7 +35,7 @@ from jetson_dnn_rt.config.camera_sources import SOURCE_FORMS
 from jetson_dnn_rt.config.nodes import DEFAULT_TASKS, PERCEPTION
 from jetson_dnn_rt.config.parameter_file import read_parameter_file
 from jetson_dnn_rt.config.perception import read_config
-from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError, SourceError
+from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError, SourceError, blaming
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -152,7 +152,7 @@ def _check_configuration(
     """Find mistakes before anything is loaded; ConfigurationError says what was meant."""
     from jetson_dnn_rt.cameras.source import split_source
     from jetson_dnn_rt.models.sources.registry import split_model
-    from jetson_dnn_rt.variants.spec import VariantSpec
+    from jetson_dnn_rt.variants.spec import parse_variants
 
     file = read_parameter_file(params)
     config = read_config(file, overrides, only_ours=True, namespace="/")
@@ -160,19 +160,22 @@ def _check_configuration(
     try:
         for camera in config.cameras:
             node = camera.name
-            split_source(camera.source)
+            with blaming("source"):
+                split_source(camera.source)
         for task in config.tasks:
             node = task.name
-            scheme, _ = split_model(task.model)
+            with blaming("model"):
+                scheme, _ = split_model(task.model)
             # A node keeps them for the model that is set next.
             if scheme != "torchvision" and task.weights not in ("DEFAULT", NONE):
                 raise ConfigurationError(
-                    f"weights is for torchvision: models, not for {task.model}: {task.weights!r}"
+                    f"weights is for torchvision: models, not for {task.model}: {task.weights!r}",
+                    "weights",
                 )
-            for variant in filter(None, (*task.variants, task.variant)):
-                VariantSpec.parse(variant)
+            parse_variants(task)
     except JetsonDnnRtError as error:
-        raise ConfigurationError(f"{node}: {error}") from error
+        text = file.explain(node, error, overrides.get(node, ()))
+        raise ConfigurationError(text) from error
     return config
 
 

@@ -175,8 +175,7 @@ def _check_section(
         if is_shared(name) or name in known:
             continue
         text = describe_unknown(name, known)
-        place = section.place.rpartition(", line ")[0]
-        text = f"{place}, line {section.lines[name]}: {section.pattern}: {text}"
+        text = f"{section.locate(name)}: {section.pattern}: {text}"
         may_be_foreign = _is_general(section) and not find_similar(name, known, RESEMBLES)
         if only_ours or not may_be_foreign:
             raise ConfigurationError(text)

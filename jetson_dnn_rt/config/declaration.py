@@ -88,37 +88,34 @@ class Item:
             value = _to_float(value)
         if not isinstance(value, self.kind) or (self.kind is int and isinstance(value, bool)):
             kind = " or ".join((_KINDS[self.kind], *self.words))
-            raise ConfigurationError(f"{self.name} must be {kind}: {_show(value)}")
+            raise self._refuse(f"must be {kind}: {_show(value)}")
         if self.limits is not None and not self.limits[0] <= value <= self.limits[1]:
             low, high = self.limits
-            raise ConfigurationError(f"{self.name} must be in [{low:g}, {high:g}]: {_show(value)}")
+            raise self._refuse(f"must be in [{low:g}, {high:g}]: {_show(value)}")
         if isinstance(value, float) and not math.isfinite(value):
-            raise ConfigurationError(f"{self.name} must be finite: {_show(value)}")
+            raise self._refuse(f"must be finite: {_show(value)}")
         smallest = _SMALLEST.get(self.unit)
         if smallest and isinstance(value, float) and 0.0 < value < smallest:
-            raise ConfigurationError(
-                f"{self.name} must be 0 or at least {smallest:g} {self.unit}: {value!r}"
-            )
+            raise self._refuse(f"must be 0 or at least {smallest:g} {self.unit}: {value!r}")
         if self.choices and value not in self.choices:
             hint = suggest(str(value), filter(None, self.choices))
-            raise ConfigurationError(
-                f"{self.name} must be one of {self.listed_choices}: {_show(value)}{hint}"
-            )
+            raise self._refuse(f"must be one of {self.listed_choices}: {_show(value)}{hint}")
         return value
+
+    def _refuse(self, reason: str) -> ConfigurationError:
+        return ConfigurationError(f"{self.name} {reason}", self.name)
 
     def _check_length(self, value: Any) -> None:
         strings: Iterable[Any] = (value,)
         if not isinstance(value, str) and hasattr(value, "__len__"):
             if len(value) > LONGEST_LIST:
-                raise ConfigurationError(
-                    f"{self.name} must have at most {LONGEST_LIST} entries: it has {len(value)}"
+                raise self._refuse(
+                    f"must have at most {LONGEST_LIST} entries: it has {len(value)}"
                 )
             strings = value
         longest = max((len(one) for one in strings if isinstance(one, str)), default=0)
         if longest > LONGEST_STRING:
-            raise ConfigurationError(
-                f"{self.name} must have at most {LONGEST_STRING} characters: it has {longest}"
-            )
+            raise self._refuse(f"must have at most {LONGEST_STRING} characters: it has {longest}")
 
     def _check_list(self, value: Any) -> Any:
         element = typing.get_args(self.kind)[0]
@@ -128,9 +125,9 @@ class Item:
             values = [_to_float(v) for v in values]
         if not isinstance(values, (list, tuple)) or not all(type(v) is element for v in values):
             kind = f"a list of {_ELEMENTS[element]}, written [a, b]"
-            raise ConfigurationError(f"{self.name} must be {kind}: {_show(value)}")
+            raise self._refuse(f"must be {kind}: {_show(value)}")
         if element is float and not all(math.isfinite(v) for v in values):
-            raise ConfigurationError(f"{self.name} must be finite: {_show(values)}")
+            raise self._refuse(f"must be finite: {_show(values)}")
         return tuple(v for v in values if v != _EMPTY[self.kind])
 
 

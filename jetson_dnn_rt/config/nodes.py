@@ -63,8 +63,8 @@ class PerceptionNodeConfig(ProcessConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        names = (*self.tasks, *self.cameras, *([COORDINATOR] if self.coordinator else []))
-        _refuse_twins("nodes", names)
+        others = (*self.cameras, *([COORDINATOR] if self.coordinator else []))
+        _refuse_twins("nodes", self.tasks, others)
 
 
 @dataclass(frozen=True)
@@ -168,11 +168,13 @@ class CoordinatorProcessConfig:
 
     def __post_init__(self) -> None:
         if not self.tasks:
-            raise ConfigurationError("tasks must name at least one task node")
+            raise ConfigurationError("tasks must name at least one task node", "tasks")
         _refuse_twins("tasks", self.tasks)
 
 
-def _refuse_twins(what: str, names: Sequence[str]) -> None:
+def _refuse_twins(what: str, tasks: Sequence[str], others: Sequence[str] = ()) -> None:
+    names = (*tasks, *others)
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise ConfigurationError(f"{what}: {', '.join(twice)} appears twice")
+        parameter = "tasks" if set(twice) & set(tasks) else "cameras"
+        raise ConfigurationError(f"{what}: {', '.join(twice)} appears twice", parameter)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import yaml
 from jetson_dnn_rt.config.declaration import Values, read_values
 from jetson_dnn_rt.config.nodes import PERCEPTION, PerceptionNodeConfig
 from jetson_dnn_rt.config.suggestions import find_similar
-from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError
 from jetson_dnn_rt.safety import small_files
 from jetson_dnn_rt.safety import yaml_files as safe_yaml
 
@@ -45,8 +45,18 @@ class Section:
 
     pattern: str
     values: dict[str, Any]  # by their names with dots
-    place: str  # file and line, for errors
+    path: Path
+    line: int
     lines: dict[str, int]  # of the values, by their names
+
+    @property
+    def place(self) -> str:
+        """File and line, for errors."""
+        return f"{self.path}, line {self.line}"
+
+    def locate(self, parameter: str) -> str:
+        """File and line of one of the values, for errors."""
+        return f"{self.path}, line {self.lines[parameter]}"
 
 
 @dataclass(frozen=True)
@@ -63,9 +73,8 @@ class ParameterFile:
     def of(self, name: str) -> dict[str, Any]:
         """Values of the node ``/rear/detector`` (full name); later sections win, as in rcl."""
         values: dict[str, Any] = {}
-        for section in self.sections:
-            if matches(section.pattern, name):
-                values |= section.values
+        for section in self._find(name):
+            values |= section.values
         return values
 
     @property
@@ -100,17 +109,34 @@ class ParameterFile:
         Raises
         ------
         ConfigurationError
-            When one cannot be used; the text begins with the node, and before it the file unless
-            `overrides` are to blame.
+            When one cannot be used; the text is that of `explain`.
         """
         given = {**self.of_task(node), **(overrides or {})}
         try:
             return read_values(declaration, given, **defaults)
         except ConfigurationError as error:
-            if overrides:
-                self.read(declaration, node, **defaults)  # raises where the file is to blame
-                raise ConfigurationError(f"{node}: {error}") from error
-            raise ConfigurationError(f"{self.path}: {node}: {error}") from error
+            text = self.explain(node, error, overrides or {})
+            raise ConfigurationError(text, error.parameter) from error
+
+    def explain(self, node: str, error: JetsonDnnRtError, overrides: Container[str] = ()) -> str:
+        """Say what is wrong with a value of a node of `namespace`: ``FILE, line 4: NODE: why``.
+
+        Without file and line where the value is not from the file, or is overridden.
+        """
+        place = "" if error.parameter in overrides else self.locate(node, error.parameter)
+        return f"{place}: {node}: {error}" if place else f"{node}: {error}"
+
+    def locate(self, node: str, parameter: str) -> str:
+        """File and line that set a parameter of a node of `namespace`; empty where none does."""
+        place = ""
+        for section in self._find(f"{self.namespace}{node}"):  # the last one wins
+            if parameter in section.lines:
+                place = section.locate(parameter)
+        return place
+
+    def _find(self, name: str) -> Iterator[Section]:
+        """The sections for a node, by its full name."""
+        return (one for one in self.sections if matches(one.pattern, name))
 
 
 def read_parameter_file(path: Path) -> ParameterFile:
@@ -171,8 +197,9 @@ def _find_sections(root: yaml.Node, path: Path, space: str = "") -> Iterator[Sec
     for name_node, value in root.value:
         if (name := _name_of(name_node)) == _VALUES:
             lines: dict[str, int] = {}
-            place = f"{path}, line {name_node.start_mark.line + 1}"
-            yield Section(space, _flatten(value, lines), place, lines)
+            yield Section(
+                space, _flatten(value, lines), path, name_node.start_mark.line + 1, lines
+            )
         else:
             yield from _find_sections(value, path, f"{space}/{name.strip('/')}")
 

@@ -66,7 +66,8 @@ class RealtimeConfig:
         unknown = set(self.cpu_affinity) - set(range(os.cpu_count() or 1))
         if unknown:
             raise ConfigurationError(
-                f"cpu_affinity names cores that do not exist: {sorted(unknown)}"
+                f"cpu_affinity names cores that do not exist: {sorted(unknown)}",
+                "realtime.cpu_affinity",
             )
 
 
@@ -117,7 +118,8 @@ class ProcessConfig(RealtimeConfig):
             if not device or not number.isdecimal() or int(number) < 1 or device in limits:
                 raise ConfigurationError(
                     f"max_inflight must be DEVICE=NUMBER, separated by commas, each device once "
-                    f"and each number >= 1, such as cuda=2: {self.max_inflight!r}"
+                    f"and each number >= 1, such as cuda=2: {self.max_inflight!r}",
+                    "max_inflight",
                 )
             limits[device] = int(number)
         return limits

@@ -324,10 +324,12 @@ class TaskConfig:
 
     def __post_init__(self) -> None:
         if self.input_size and len(self.input_size) != 2:
-            raise ConfigurationError(f"input_size must be [height, width]: {self.input_size}")
+            text = f"input_size must be [height, width]: {self.input_size}"
+            raise ConfigurationError(text, "input_size")
         for name in ("mean", "std"):
             if len(getattr(self, f"preprocessing_{name}")) not in (0, 3):
-                raise ConfigurationError(f"preprocessing.{name} needs three values")
+                name = f"preprocessing.{name}"
+                raise ConfigurationError(f"{name} needs three values", name)
         for text in self.class_thresholds:
             parse_class_threshold(text)
 
@@ -386,7 +388,9 @@ def parse_class_threshold(text: str) -> tuple[str, float]:
         value = math.nan
     if not (sign and name.strip() and 0.0 <= value <= 1.0):
         raise ConfigurationError(
-            f"class_thresholds must be CLASS=SCORE with a score in [0, 1], as in car=0.5: {text!r}"
+            "class_thresholds must be CLASS=SCORE with a score in [0, 1], as in car=0.5: "
+            f"{text!r}",
+            "class_thresholds",
         )
     return name.strip(), value
 

@@ -16,7 +16,7 @@ from rclpy.node import Node
 
 from jetson_dnn_rt.config.checked_names import check_names, describe_unknown, is_shared
 from jetson_dnn_rt.config.nodes import COORDINATOR, PerceptionNodeConfig
-from jetson_dnn_rt.config.parameter_file import read_parameter_files
+from jetson_dnn_rt.config.parameter_file import ParameterFile, read_parameter_files
 from jetson_dnn_rt.config.perception import default_camera, refuse_shared_topics
 from jetson_dnn_rt.config.result_topics import list_results
 from jetson_dnn_rt.config.suggestions import suggest
@@ -75,6 +75,7 @@ class PerceptionNode(ManagedNode):
         self.cameras: dict[str, CameraNode] = {}
         self.tasks: dict[str, TaskNode] = {}
         self.coordinator: CoordinatorNode | None = None
+        self.parameter_file: ParameterFile | None = None  # what it was started with
         given = {name: dict(values) for name, values in (overrides or {}).items()}
         own = given.pop(name, {})
         super().__init__(name, parameter_overrides=overrides_to_parameters(own), **options)
@@ -155,7 +156,8 @@ class PerceptionNode(ManagedNode):
         """
         files = [Path(value) for option, value in pairwise(arguments) if option == "--params-file"]
         if files:
-            for note in check_names(read_parameter_files(files, self.get_namespace())):
+            self.parameter_file = read_parameter_files(files, self.get_namespace())
+            for note in check_names(self.parameter_file):
                 self.get_logger().warning(note)
 
     @property
@@ -211,7 +213,19 @@ class PerceptionNode(ManagedNode):
                     done = getattr(node, f"trigger_{verb}")()
             if done != SUCCESS:
                 kind = LedNodeError if done == BROKEN else ConfigurationError
-                raise kind(f"{word}{name}: {node.fault}")
+                raise kind(f"{self._locate(name, node)}{word}{name}: {node.fault}")
+
+    def _locate(self, name: str, node: ManagedNode) -> str:
+        """File and line of the value to blame for a fault; empty where it is not the file's."""
+        parameter, file = node.fault_parameter, self.parameter_file
+        if file is None or not node.has_parameter(parameter):
+            return ""
+        value = node.get_parameter(parameter).value
+        # rclpy gives lists of numbers as array.array.
+        value = value.tolist() if hasattr(value, "tolist") else value
+        # An option, or `ros2 param set`, may have replaced it.
+        place = file.locate(name, parameter) if file.of_task(name).get(parameter) == value else ""
+        return f"{place}: " if place else ""
 
     def activate(self) -> None:
         """Activate the tasks and the coordinator, judge schedulability, then start the frames."""

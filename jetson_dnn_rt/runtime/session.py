@@ -29,7 +29,7 @@ from jetson_dnn_rt.backends.threads import count_cores
 from jetson_dnn_rt.clock import Clock, SteadyClock
 from jetson_dnn_rt.config.perception import PerceptionConfig
 from jetson_dnn_rt.config.task import TaskConfig, wants_trial
-from jetson_dnn_rt.errors import ConfigurationError, StillRunningError, UnschedulableError
+from jetson_dnn_rt.errors import ConfigurationError, StillRunningError, UnschedulableError, blaming
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.results import Result
@@ -262,7 +262,8 @@ class Session:
     def adopt(self, task: Task) -> None:
         """Adopt a loaded task; it is closed if `variant` is not one of its variants."""
         try:
-            task.choose_variant(task.config.variant)
+            with blaming("variant"):
+                task.choose_variant(task.config.variant)
         except ConfigurationError:
             task.close()
             raise

@@ -86,7 +86,8 @@ def make_settings(config: TaskConfig, model: Model) -> DecoderSettings:
             if values := getattr(config, name):
                 raise ConfigurationError(
                     f"{name} has no meaning for {model.source}, a model for {model.kind}: it "
-                    f"chooses among boxes; fix: leave it empty, not {list(values)}"
+                    f"chooses among boxes; fix: leave it empty, not {list(values)}",
+                    name,
                 )
     lowest, thresholds = resolve_thresholds(
         model.labels, config.confidence_threshold, config.classes, config.class_thresholds
@@ -111,7 +112,8 @@ def make_tracker(config: TaskConfig, model: Model) -> Tracker | None:
     if model.kind != "detection":
         raise ConfigurationError(
             f"tracker: {config.tracker} has no meaning for {model.source}, a model for "
-            f"{model.kind}: boxes are tracked; fix: leave it empty"
+            f"{model.kind}: boxes are tracked; fix: leave it empty",
+            "tracker",
         )
     return Tracker(int(config.track_lost_ms * 1e6), config.track_start_threshold)
 

@@ -100,7 +100,7 @@ def open_code(path: Path, flags: int = os.O_RDONLY | os.O_NONBLOCK) -> tuple[int
     except FileNotFoundError:
         raise
     except UntrustedPathError as error:
-        raise UntrustedError(error.strerror) from error
+        raise UntrustedError(str(error.strerror)) from error
     except (OSError, RuntimeError) as error:  # a file on the way, a loop of links, no home folder
         raise UntrustedError(f"{path} cannot be opened: {error}") from error
 

@@ -11,7 +11,8 @@ from decimal import Decimal
 
 from jetson_dnn_rt.backends.registry import BACKENDS, PRECISIONS
 from jetson_dnn_rt.config.suggestions import suggest
-from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.config.task import TaskConfig
+from jetson_dnn_rt.errors import ConfigurationError, blaming
 
 METHODS = ("tucker", "svd")
 RULES = ("macs", "ratio", "energy", "evbmf")
@@ -144,6 +145,15 @@ class VariantSpec:
         if self.backend == "null":
             return f"{self.decomposition}@null"
         return f"{self.decomposition}@{self.backend}-{self.precision}"
+
+
+def parse_variants(task: TaskConfig) -> tuple[VariantSpec, ...]:
+    """Read the names in `variants` of a task; ConfigurationError for one there or in `variant`."""
+    with blaming("variant"):
+        if task.variant:
+            VariantSpec.parse(task.variant)
+    with blaming("variants"):
+        return tuple(map(VariantSpec.parse, task.variants))
 
 
 def _complete(part: str) -> str:

@@ -40,8 +40,19 @@ YAML = {
     "key": "/**/detector:\n  ros__parameters:\n    stages: 1\n    dedline_ms: 50.0\n",
     "tasks": "perception: {ros__parameters: {tasks: [detector, detecter]}}\n",
     "values": "detector: {ros_parameters: {stages: 1}}\n",
-    "range": "detector: {ros__parameters: {confidence_threshold: 1.5}}\n",
-    "type": "detector: {ros__parameters: {stages: two}}\n",
+    "range": "detector:\n  ros__parameters:\n    confidence_threshold: 1.5\n",
+    "type": "# first\ndetector: {ros__parameters: {stages: two}}\n",
+    "choice": "/**/detector: {ros__parameters: {\n  late_results: publsh}}\n",
+    "group": "detector:\n  ros__parameters:\n    preprocessing:\n      mean: [0.5]\n",
+    "later": "/**: {ros__parameters: {stages: 1}}\ndetector: {ros__parameters: {stages: 99}}\n",
+    "cores": "perception:\n  ros__parameters:\n    realtime.cpu_affinity: [4096]\n",
+    "source": "camera: {ros__parameters: {\n  source: vidoe:x.mp4}}\n",
+    "model": "detector:\n  ros__parameters: {\n    model: model.onnx}\n",
+    "no_model": "detector:\n  ros__parameters:\n    model: onnx:no.onnx\n",
+    "variant": "detector:\n  ros__parameters:\n    variants: [full@opnvino-fp32]\n",
+    "head": "detector:\n  ros__parameters:\n    model: null:1\n    head: yolo5\n",
+    "classes": "detector:\n  ros__parameters:\n    classes: [unicorn]\n",
+    "no_info": "camera: {ros__parameters: {\n  camera_info_url: no.yaml}}\n",
     "foreign": "/**/lidar: {ros__parameters: {rings: 64}}\n",
     "robot": "/robot/detector: {ros__parameters: {stages: 1}}\n",
 }
@@ -97,6 +108,11 @@ def put(setting, detector="null:1"):
     return run("--set", setting, detector=detector)
 
 
+def plain(*arguments):
+    """Without a model on the command line, so that the file's counts."""
+    return [one for one in run(*arguments) if one not in ("--detector", "null:1")]
+
+
 def look(*arguments, model="null:1"):
     return ["inspect", model, *arguments]
 
@@ -146,8 +162,58 @@ ROWS = {
     "misspelt values": (run("--params", "values.yaml"), 2, "ros_parameters", "ros__parameters?"),
     "section of others": (run("--params", "foreign.yaml"), 2, "/**/lidar", "or remove it"),
     "other namespace": (run("--params", "robot.yaml"), 2, "/robot/detector", "mean /detector?"),
-    "out of range": (run("--params", "range.yaml"), 2, "confidence_threshold", "in [0, 1]: 1.5"),
-    "wrong type": (run("--params", "type.yaml"), 2, "type.yaml: detector: stages", "whole number"),
+    "out of range": (
+        *(run("--params", "range.yaml"), 2),
+        *("range.yaml, line 3: detector: confidence_threshold", "in [0, 1]: 1.5"),
+    ),
+    "wrong type": (
+        *(run("--params", "type.yaml"), 2),
+        *("type.yaml, line 2: detector: stages", "whole number"),
+    ),
+    "unknown choice": (
+        *(run("--params", "choice.yaml"), 2),
+        *("choice.yaml, line 2: detector: late_results", "did you mean publish?"),
+    ),
+    "value in a group": (
+        *(run("--params", "group.yaml"), 2),
+        *("group.yaml, line 4: detector: preprocessing.mean", "three values"),
+    ),
+    "value in the later section": (
+        *(run("--params", "later.yaml"), 2),
+        *("later.yaml, line 2: detector: stages", "in [0, 64]: 99"),
+    ),
+    "value of the process": (
+        *(run("--params", "cores.yaml"), 2),
+        *("cores.yaml, line 3: perception: cpu_affinity", "[4096]"),
+    ),
+    "source of a file": (
+        *(["run", "--params", "source.yaml"], 2),
+        *("source.yaml, line 2: camera: unknown source", "mean video:x.mp4"),
+    ),
+    "model of a file": (
+        *(plain("--params", "model.yaml"), 2),
+        *("model.yaml, line 3: detector: model 'model.onnx'", "onnx:model.onnx"),
+    ),
+    "missing model of a file": (
+        *(plain("--params", "no_model.yaml"), 2),
+        *("no_model.yaml, line 3: task detector: model file no.onnx", "correct the path"),
+    ),
+    "variant of a file": (
+        *(plain("--params", "variant.yaml"), 2),
+        *("variant.yaml, line 3: detector: variant full@opnvino-fp32", "did you mean openvino?"),
+    ),
+    "head of a file": (
+        *(plain("--params", "head.yaml"), 2),
+        *("head.yaml, line 4: task detector: null:1: head 'yolo5'", "did you mean yolov5?"),
+    ),
+    "class of a file": (
+        *(plain("--params", "classes.yaml"), 2),
+        *("classes.yaml, line 3: task detector: classes: the model has no class", "car, truck"),
+    ),
+    "calibration of a file": (
+        *(plain("--params", "no_info.yaml"), 2),
+        *("no_info.yaml, line 2: camera camera: ", "give a YAML"),
+    ),
     # -- options
     "misspelt parameter": (
         *(put("detector.confidence_treshold=0.4"), 2),
@@ -221,6 +287,26 @@ ROWS = {
         *(["evaluate", "notes.txt", "--params", "key.yaml"], 2),
         *("dedline_ms", "did you mean deadline_ms?"),
     ),
+    "value for evaluate": (
+        *(["evaluate", "notes.txt", "--params", "range.yaml"], 2),
+        *("range.yaml, line 3: detector: confidence_threshold", "in [0, 1]: 1.5"),
+    ),
+    "variant for evaluate": (
+        *(["evaluate", "notes.txt", "--params", "variant.yaml"], 2),
+        *("variant.yaml, line 3: detector: variant full@opnvino-fp32", "did you mean openvino?"),
+    ),
+    "value for build": (
+        *(["build", "--params", "type.yaml"], 2),
+        *("type.yaml, line 2: detector: stages", "whole number"),
+    ),
+    "model for build": (
+        *(["build", "--params", "model.yaml"], 2),
+        *("model.yaml, line 3: detector: model 'model.onnx'", "onnx:model.onnx"),
+    ),
+    "variant for build": (
+        *(["build", "--params", "variant.yaml"], 2),
+        *("variant.yaml, line 3: detector: variant full@opnvino-fp32", "did you mean openvino?"),
+    ),
     "section for build": (["build", "--params", "section.yaml"], 2, "detektor", "/**/detector?"),
     "task for build": (
         *(["build", "--params", str(SHIPPED), "--task", "detektor"], 2),
@@ -259,6 +345,21 @@ def test_a_mistake_is_one_message_with_its_fix(row, capfd):
     except SystemExit as ended:  # by argparse
         code = ended.code
     check(code, capfd.readouterr().err, *expected)
+
+
+@pytest.mark.parametrize("file", ["range", "no_model", "classes"])
+def test_a_value_of_the_command_line_has_no_line_in_the_file(file, capfd):
+    settings = {
+        "range": "confidence_threshold=1.7",
+        "no_model": "model=onnx:nowhere.onnx",
+        "classes": "classes=[griffin]",
+    }
+    arguments = plain("--params", f"{file}.yaml", "--set", f"detector.{settings[file]}")
+    assert main(arguments) == 2
+    text = capfd.readouterr().err
+    message = text[ERROR.search(text).end() :]
+    assert "detector: " in message
+    assert ".yaml" not in message
 
 
 @pytest.mark.parametrize("name", ["missing model", "misspelt section", "no frames"])

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from jetson_dnn_rt.config.parameter_file import read_parameter_file, read_parameter_files
+from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.errors import ConfigurationError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -139,3 +140,28 @@ def test_of_several_files_the_last_wins(tmp_path):
         assert files.of_task("detector") == {"a": 1, "b": 2}
     assert read_parameter_files([second, first], "robot").of_task("detector") == {"a": 1, "b": 1}
     assert read_parameter_files([first, second]).of_task("detector") == {"b": 2}
+
+
+def test_a_value_that_cannot_be_used_has_the_line_of_the_file_that_won(tmp_path):
+    first, second = tmp_path / "first.yaml", tmp_path / "second.yaml"
+    first.write_text("detector:\n  ros__parameters:\n    stages: 99\n    deadline_ms: abc\n")
+    second.write_text("# of the robot\n/**:\n  ros__parameters: {stages: 1, deadline_ms: -1.0}\n")
+    file = read_parameter_files([first, second])
+    with pytest.raises(ConfigurationError) as caught:
+        file.read(TaskConfig, "detector")
+    place = f"{second}, line 3"
+    assert str(caught.value) == f"{place}: detector: deadline_ms must be in [0, 60000]: -1.0"
+    assert caught.value.parameter == "deadline_ms"
+    assert file.locate("detector", "stages") == place
+    assert read_parameter_file(first).locate("detector", "stages") == f"{first}, line 3"
+    assert file.locate("detector", "priority") == ""
+
+
+def test_a_value_that_is_not_the_files_has_no_line(tmp_path):
+    path = tmp_path / "p.yaml"
+    path.write_text("detector: {ros__parameters: {stages: 2}}\n")
+    file = read_parameter_file(path)
+    with pytest.raises(ConfigurationError, match=r"^detector: stages must be in"):
+        file.read(TaskConfig, "detector", {"stages": 99})
+    with pytest.raises(ConfigurationError, match=r"^detector: preprocessing\.std needs three"):
+        file.read(TaskConfig, "detector", preprocessing_std=(1.0,))

@@ -136,7 +136,7 @@ def test_what_cannot_run_says_why(overrides, text):
 
 def test_a_parameter_file_that_cannot_be_read_is_said(tmp_path):
     file = tmp_path / "p.yaml"
-    with pytest.raises(ConfigurationError, match=r"parameter file .*p\.yaml is not there"):
+    with pytest.raises(ConfigurationError, match=r"parameter file .*p\.yaml does not exist"):
         run(params_file=file, frames=1)
     file.write_text("detector: [1, 2\n")
     with pytest.raises(ConfigurationError, match=r"p\.yaml"):

@@ -332,9 +332,9 @@ _TASKS = "perception: {ros__parameters: {tasks: [TASKS], cameras: [camera, rear/
         (
             _TASKS.replace("TASKS", "a") + "a: {ros__parameters: {camera: left}}",
             {"composed": "false"},
-            "a: there is no camera 'left', but camera, rear/camera",
+            "params.yaml, line 2: a: there is no camera 'left', but camera, rear/camera",
         ),
-        (_TASKS.replace("TASKS", "a, a"), {}, "params.yaml: perception: nodes: a appears twice"),
+        (_TASKS.replace("TASKS", "a, a"), {}, "params.yaml, line 1: perception: nodes: a"),
         (
             "/robot/perception: {ros__parameters: {workers: 2}}",
             {"namespace": "rover"},

@@ -36,7 +36,7 @@ from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError
 from jetson_dnn_rt.runtime.task import BatchKey, Task
 from jetson_dnn_rt.traces.schema import TracedTask
 from jetson_dnn_rt.variants.running.pipeline import Pipeline
-from jetson_dnn_rt.variants.spec import VariantSpec
+from jetson_dnn_rt.variants.spec import VariantSpec, parse_variants
 
 PARAMETERS = "config/perception.param.yaml"
 
@@ -255,13 +255,15 @@ def read_task_file(args: argparse.Namespace) -> TaskFile:
     try:
         _ = process.device_limits
     except ConfigurationError as error:
-        raise ConfigurationError(f"{file.path}: {PERCEPTION}: {error}") from error
+        text = file.explain(PERCEPTION, error, overrides.get(PERCEPTION, ()))
+        raise ConfigurationError(text) from error
     tasks = tuple(read_task(file, name, overrides.get(name)) for name in names)
     for task in tasks:
         try:
-            order_variants(task.variants, task.variant)
+            parse_variants(task)
         except ConfigurationError as error:
-            raise ConfigurationError(f"{path}: {task.name}: {error}") from error
+            text = file.explain(task.name, error, overrides.get(task.name, ()))
+            raise ConfigurationError(text) from error
     # ``--policy`` overrides the file's, which applies only where a coordinator is enabled.
     given = file.read(CoordinatorConfig, COORDINATOR)
     there = process.coordinator and given.enable

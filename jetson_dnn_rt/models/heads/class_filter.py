@@ -40,7 +40,8 @@ def resolve_thresholds(
             if index in given:
                 raise ConfigurationError(
                     f"class_thresholds gives class {labels[index]!r} two thresholds: "
-                    f"{given[index]!r} and {text!r}; fix: leave one out"
+                    f"{given[index]!r} and {text!r}; fix: leave one out",
+                    "class_thresholds",
                 )
             given[index], scores[index] = text, score
     wanted = [index for name in classes for index in _find("classes", name, labels)]
@@ -64,5 +65,6 @@ def _find(parameter: str, name: str, labels: Sequence[str]) -> list[int]:
     more = f", ... ({len(labels)} in all)" if len(labels) > _MOST_SHOWN else ""
     raise ConfigurationError(
         f"{parameter}: the model has no class {name!r}; fix: a number from 0 to "
-        f"{len(labels) - 1}, or one of {shown}{more}"
+        f"{len(labels) - 1}, or one of {shown}{more}",
+        parameter,
     )

@@ -101,7 +101,8 @@ def recognise_head(seen: Inspected, head: str = "auto", kind: Kind | None = None
         raise ModelError(
             f"the task needs a model for {kind}, this one is for {found}; fix: set kind to "
             f"{chosen.layout.kind}; or, if its outputs only look so, head to a decoder of your "
-            "own, package.module:Class (docs/models.md)"
+            "own, package.module:Class (docs/models.md)",
+            "kind",
         )
     match = chosen.match
     if seen.metadata.end_to_end and chosen.layout.kind == "detection" and match.classes:

@@ -30,7 +30,7 @@ def open_source(name: str, options: SourceOptions) -> Opened:
         )
     size = builtin.INPUT_SIZE[name]
     if options.input_size not in (None, size):
-        raise ConfigurationError(f"builtin:{name} takes {size[0]}x{size[1]} only")
+        raise ConfigurationError(f"builtin:{name} takes {size[0]}x{size[1]} only", "input_size")
     origin = BuiltinOrigin(name)
     return Opened(
         origin, hash_bytes(origin.onnx_model()), size, Preprocessing(*size), builtin.labels(name)

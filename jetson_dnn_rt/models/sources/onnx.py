@@ -70,7 +70,7 @@ class OnnxOrigin:
         try:
             adapted = adapt(model, options, self.metadata)
         except ModelError as error:
-            raise ModelError(f"{path} {error}") from error
+            raise ModelError(f"{path} {error}", error.parameter) from error
         self.input_size = adapted.input_size
         self.takes_bytes = adapted.takes_bytes
         self._data = data if is_sorted and not adapted.changed else model.SerializeToString()

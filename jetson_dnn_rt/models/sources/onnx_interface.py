@@ -217,7 +217,8 @@ def _find_size(
     if max(size) > MAX_SIDE:
         raise ModelError(f"takes {size[0]}x{size[1]}, sides may have {MAX_SIDE} pixels at most")
     if any(side not in (0, given) for side, given in zip(own, size, strict=True)):
-        raise ModelError(f"takes {height}x{width}, input_size says {size[0]}x{size[1]}")
+        text = f"takes {height}x{width}, input_size says {size[0]}x{size[1]}"
+        raise ModelError(text, "input_size")
     return (size[0], size[1]), last
 
 
@@ -234,7 +235,8 @@ def _make_constants(
     names = [value.name for value in others]
     if unknown := sorted(set(values) - set(names)):
         there = ", ".join(names) or "none beside the image"
-        raise ConfigurationError(f"constant_inputs: no input {unknown[0]!r}, there are: {there}")
+        text = f"constant_inputs: no input {unknown[0]!r}, there are: {there}"
+        raise ConfigurationError(text, "constant_inputs")
     for value in others:
         number: Any = values.get(value.name)
         if number is None and value.name in _KNOWN:
@@ -261,7 +263,8 @@ def _make_constants(
             why = why or f"give {value.name}=NUMBER, or a list of {math.prod(shape)}"
             raise ConfigurationError(
                 f"constant_inputs: {value.name}={number!r} is no value for {_describe(value)}; "
-                f"{why}"
+                f"{why}",
+                "constant_inputs",
             ) from error
         model.graph.initializer.append(numpy_helper.from_array(array, value.name))
         model.graph.input.remove(value)
@@ -290,12 +293,14 @@ def _read_constants(given: Sequence[str]) -> dict[str, object]:
     for text in given:
         name, equals, value = text.partition("=")
         if not (name and equals and value):
-            raise ConfigurationError(f"constant_inputs: {text!r} must have the form NAME=VALUE")
+            form = f"constant_inputs: {text!r} must have the form NAME=VALUE"
+            raise ConfigurationError(form, "constant_inputs")
         try:
             values[name.strip()] = yaml_files.parse(value)
         except yaml.YAMLError as error:
             raise ConfigurationError(
-                f"constant_inputs: {text!r} is no value in YAML; write NAME=1.5 or NAME=[1, 2]"
+                f"constant_inputs: {text!r} is no value in YAML; write NAME=1.5 or NAME=[1, 2]",
+                "constant_inputs",
             ) from error
         if np.size(np.asarray(values[name.strip()], dtype=object)) > _MAX_CONSTANT:
             raise ConfigurationError(f"constant_inputs: {name} has too many values")
@@ -327,10 +332,11 @@ def _choose_outputs(model: onnx.ModelProto, wanted: Sequence[str]) -> bool:
     for name in wanted:
         if name not in by_name:
             raise ConfigurationError(
-                f"outputs: the model has no output {name!r}, it has {', '.join(by_name)}"
+                f"outputs: the model has no output {name!r}, it has {', '.join(by_name)}",
+                "outputs",
             )
     if len(set(wanted)) != len(wanted):
-        raise ConfigurationError(f"outputs: a name stands twice in {list(wanted)}")
+        raise ConfigurationError(f"outputs: a name stands twice in {list(wanted)}", "outputs")
     if not wanted or list(wanted) == list(by_name):
         return False
     chosen = [by_name[name] for name in wanted]

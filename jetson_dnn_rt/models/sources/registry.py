@@ -27,7 +27,7 @@ from typing import Any, get_args
 import numpy as np
 
 from jetson_dnn_rt.config.suggestions import find_similar
-from jetson_dnn_rt.errors import ConfigurationError, ModelError
+from jetson_dnn_rt.errors import ConfigurationError, ModelError, blaming
 from jetson_dnn_rt.models.heads.base import Inspected, Kind
 from jetson_dnn_rt.models.heads.labels import resolve_labels
 from jetson_dnn_rt.models.heads.registry import Head, find_layout, recognise_head
@@ -108,12 +108,15 @@ def open_network(source: str, options: SourceOptions) -> Opened:
     scheme, name = split_model(source)
     size = options.input_size
     if size is not None and not all(1 <= side <= MAX_SIDE for side in size):
-        raise ConfigurationError(f"input_size must be two sides in [1, {MAX_SIDE}]: {size}")
+        text = f"input_size must be two sides in [1, {MAX_SIDE}]: {size}"
+        raise ConfigurationError(text, "input_size")
     if (options.outputs or options.constants) and scheme != "onnx":
         raise ConfigurationError(
-            f"outputs and constant_inputs are for onnx: models, not for {source!r}"
+            f"outputs and constant_inputs are for onnx: models, not for {source!r}",
+            "outputs" if options.outputs else "constant_inputs",
         )
-    opened: Opened = importlib.import_module(SOURCES[scheme]).open_source(name, options)
+    with blaming("model"):
+        opened: Opened = importlib.import_module(SOURCES[scheme]).open_source(name, options)
     return opened
 
 
@@ -123,7 +126,8 @@ def split_model(source: str) -> tuple[str, str]:
     if not separator or scheme not in SOURCES or not name:
         known = ", ".join(f"{scheme}:" for scheme in SOURCES)
         raise ConfigurationError(
-            f"model {source!r} is unknown: it must start with one of {known}{_guess(source)}"
+            f"model {source!r} is unknown: it must start with one of {known}{_guess(source)}",
+            "model",
         )
     return scheme, name
 
@@ -184,7 +188,8 @@ def make_model(
         raise ConfigurationError(f"kind must be one of {get_args(Kind)}: {kind!r}")
     size, labels = opened.input_size, options.labels
     try:
-        found = recognise_head(seen, head, kind)
+        with blaming("model" if head == "auto" else "head"):
+            found = recognise_head(seen, head, kind)
         settled, assumed, replaced = _settle_preprocessing(opened, found, preprocessing)
         if (settled.height, settled.width) != size:
             raise ModelError(
@@ -195,9 +200,10 @@ def make_model(
         guessed = not classes and labels is None and opened.labels is None
         if guessed:
             classes = find_layout(found.name).default_classes
-        names = resolve_labels(labels, opened.labels, found.kind, classes)
+        with blaming("labels"):
+            names = resolve_labels(labels, opened.labels, found.kind, classes)
     except ModelError as error:
-        raise ModelError(f"{source}: {error}") from error
+        raise ModelError(f"{source}: {error}", error.parameter) from error
     said = f", metadata of {opened.metadata.exporter}" if opened.metadata.exporter else ""
     logger.info(
         "%s: head %s (%s%s), %d classes, input %dx%d",

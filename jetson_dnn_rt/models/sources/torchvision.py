@@ -19,7 +19,7 @@ from urllib.error import URLError
 from urllib.parse import urlparse
 
 from jetson_dnn_rt.config.suggestions import suggest
-from jetson_dnn_rt.errors import ConfigurationError, ModelError
+from jetson_dnn_rt.errors import ConfigurationError, ModelError, blaming
 from jetson_dnn_rt.models.heads.base import Kind
 from jetson_dnn_rt.models.heads.labels import COCO_91, VOC_21, imagenet
 from jetson_dnn_rt.models.input.preprocessing import Preprocessing, ResizeMode
@@ -83,7 +83,8 @@ def _build(name: str, kind: Kind, options: SourceOptions) -> torch.nn.Module:
         torch.manual_seed(0)  # `none` gives the same random weights each time
         module: torch.nn.Module = get_model(name, weights=pretrained, **keywords)
     if options.weights not in ("DEFAULT", "none"):
-        _fill(module, load_weights(Path(options.weights)), options.weights)
+        with blaming("weights"):
+            _fill(module, load_weights(Path(options.weights)), options.weights)
     return module.eval()
 
 

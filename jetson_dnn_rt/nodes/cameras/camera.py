@@ -16,6 +16,7 @@ from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 from jetson_dnn_rt.cameras.camera import Camera
 from jetson_dnn_rt.cameras.source import ENCODING, FrameSource, SourceOptions, open_source
 from jetson_dnn_rt.config.nodes import CameraConfig, CameraProcessConfig
+from jetson_dnn_rt.errors import blaming
 from jetson_dnn_rt.frames import Allocate, Frame
 from jetson_dnn_rt.nodes.cameras.camera_info import make_camera_info
 from jetson_dnn_rt.nodes.process.lifecycle import ManagedNode
@@ -127,7 +128,8 @@ class CameraNode(ManagedNode):
         period_ns = int(1e9 / self._expected_hz) if self._expected_hz else 0
         self._arrivals = Arrivals(period_ns, values.tolerance)
         height, width = self.camera.size
-        self._info = make_camera_info(values.camera_info_url, height, width)
+        with blaming("camera_info_url"):
+            self._info = make_camera_info(values.camera_info_url, height, width)
         self._other_info = make_camera_info("", height, width)
         image_topic = self.resolve_topic_name("image_raw")
         self._writer = ImageWriter(ENCODING)
@@ -187,7 +189,8 @@ class CameraNode(ManagedNode):
     def _open(self) -> FrameSource:
         values = self.parameters
         options = SourceOptions(values.loop, values.width, values.height, values.rate, values.seed)
-        return open_source(values.source, options)
+        with blaming("source"):
+            return open_source(values.source, options)
 
     def _enter_thread(self) -> None:
         realtime = self._own_realtime if self._bridge is None else self._bridge().realtime

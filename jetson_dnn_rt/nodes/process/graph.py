@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jetson_dnn_rt.cameras.camera import CameraState
+from jetson_dnn_rt.config.parameter_file import read_parameter_file
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.models.heads.base import Kind
 from jetson_dnn_rt.nodes.process.running import Spinner
@@ -119,8 +120,7 @@ def run_graph(
 
     stop, wake = stop or threading.Event(), threading.Event()
     args = ["--ros-args", "--params-file", str(params_file)] if params_file else []
-    if params_file is not None and not params_file.is_file():
-        raise ConfigurationError(f"parameter file {params_file} is not there")
+    file = read_parameter_file(params_file) if params_file is not None else None
     context = rclpy.Context()
     try:
         rclpy.init(args=args, context=context, signal_handler_options=SignalHandlerOptions.NO)
@@ -146,6 +146,7 @@ def run_graph(
             )
         except ParameterException as error:
             raise ConfigurationError(str(error)) from error
+        node.parameter_file = file
         ended.callback(node.destroy_node)
         node.on_tasks_ready = announce
         spinner = ended.enter_context(_spinning(node, context))

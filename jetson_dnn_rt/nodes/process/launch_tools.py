@@ -299,7 +299,8 @@ def _find_image(
     """Remapping of a task in a process of its own to the topic of its camera."""
     if camera and camera not in cameras:
         known = ", ".join(cameras) or "none"
-        raise ConfigurationError(f"{task}: there is no camera {camera!r}, but {known}")
+        error = ConfigurationError(f"there is no camera {camera!r}, but {known}", "camera")
+        raise ConfigurationError(file.explain(task, error))
     if not camera or posixpath.dirname(camera) == posixpath.dirname(task):
         return {}
     return {"image_raw": posixpath.join(file.namespace, posixpath.dirname(camera), "image_raw")}

@@ -110,6 +110,7 @@ class ManagedNode(LifecycleNode):
             if service.srv_type is ChangeState:
                 answer_late(service, f"transition of {name}", self._accept, self._end_request)
         self.fault = ""
+        self.fault_parameter = ""  # whose value is to blame for it, where that is known
         self._is_silent = False
         self._locked = ParameterSet(self, CommonConfig).value.lock_configuration
         gate_of(self).locked = self._locked
@@ -569,6 +570,7 @@ class ManagedNode(LifecycleNode):
         # Also sys.exit() in a library: the state machine would stay between two states for ever.
         except BaseException as error:
             self.fault = _reason(error)
+            self.fault_parameter = getattr(error, "parameter", "")
             if not self._is_silent:
                 self.get_logger().error(f"cannot {what}: {self.fault}")
             foreseen = isinstance(error, JetsonDnnRtError)

@@ -191,5 +191,6 @@ class SessionBridge:
         """A camera of this process; ConfigurationError when there is none of that name."""
         if name not in self.cameras:
             known = ", ".join(self.cameras) or "none"
-            raise ConfigurationError(f"camera {name!r} is not in this process (there: {known})")
+            text = f"camera {name!r} is not in this process (there: {known})"
+            raise ConfigurationError(text, "camera")
         return self.cameras[name]

@@ -22,6 +22,7 @@ from jetson_dnn_rt.errors import (
     ConfigurationError,
     ModelError,
     NotBuiltError,
+    blaming,
 )
 from jetson_dnn_rt.frames import Allocate
 from jetson_dnn_rt.models.graph.batched_part import BatchedPart
@@ -147,7 +148,8 @@ class VariantSet:
         stages = config.stages
         specs = [VariantSpec.parse(name) for name in config.variants] or [choose_default(model)]
         if len(set(map(str, specs))) != len(specs):
-            raise ConfigurationError(f"variants: a name appears twice: {list(map(str, specs))}")
+            text = f"variants: a name appears twice: {list(map(str, specs))}"
+            raise ConfigurationError(text, "variants")
         if not 0 <= stages <= MAX_STAGES:
             raise ConfigurationError(f"stages must be in [0, {MAX_STAGES}]: {stages}")
         self.model = model
@@ -169,8 +171,9 @@ class VariantSet:
             self._runs |= {name: len(p.segments) for name, p in like.pipelines.items()}
         self.stage_names = name_stages(self._network.stages)
         try:
-            for spec in specs:
-                self._try_add(spec)
+            with blaming("variants"):
+                for spec in specs:
+                    self._try_add(spec)
             if not self.pipelines:
                 full = str(choose_default(model))
                 logger.warning("%s runs as %s until another variant is there", model.source, full)
