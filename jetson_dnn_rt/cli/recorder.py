@@ -134,7 +134,7 @@ class Recorder:
         when the trace's folder cannot be written.
         """
         self._tasks = tasks
-        self.summary = RunSummary(tasks)
+        self.summary = RunSummary({name: task.variant for name, task in tasks.items()})
         if self.video is not None:
             self.video.introduce(tasks)
         if self._folder is not None:

@@ -98,7 +98,7 @@ def _describe_decisions(
     made = (f"{policy} decided {n:,} times" for policy, n in coordinator.decisions.items())
     parts = [", ".join(made) or f"{coordinator.policy} decided nothing"]
     for name, task in summary.tasks.items():
-        text = f"{name}: {_describe_use(task.use)}"
+        text = f"{name}: {describe_use(task.use)}"
         lost = {**report.left_out.get(name, {}), **report.counts[name].withdrawn}
         if lost:
             text += f", without {', '.join(lost)}"
@@ -110,12 +110,21 @@ def _describe_decisions(
     return f"coordinator: {'; '.join(parts)}"
 
 
-def _describe_use(use: VariantUse) -> str:
+def describe_use(use: VariantUse) -> str:
+    """The variant that a task began in, and its switches."""
+    if not use.first:
+        return f"configured {use.configured}, no frame ran"
+    begin = f"began in {use.first}"
+    begin += " as configured" if use.first == use.configured else f", configured {use.configured}"
     switches = [f"{a} -> {b} {count}" for (a, b), count in use.switches.most_common()]
     if not switches:
-        return "no switch"
+        return f"{begin}, no switch"
     shares = [f"{100 * share:.0f} % {variant}" for variant, share in use.time_shares.items()]
-    return f"{use.switches.total()} switches ({', '.join(switches)}), time {', '.join(shares)}"
+    count = use.switches.total()
+    return (
+        f"{begin}, {count} {'switch' if count == 1 else 'switches'} ({', '.join(switches)}), "
+        f"time {', '.join(shares)}"
+    )
 
 
 def _describe_delivery(camera: CameraReport) -> str:

@@ -19,7 +19,6 @@ import contextlib
 import gc
 import logging
 import threading
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -90,7 +89,7 @@ class Session:
         # Held while a task changes between active and not: builds add variants on their threads.
         self._lock = threading.RLock()
         self._active: set[str] = set()
-        self._variant_use: defaultdict[str, VariantUse] = defaultdict(VariantUse)
+        self._variant_use: dict[str, VariantUse] = {}
         self._builds: dict[str, BackgroundBuild] = {}
         self._build_turn = threading.Lock()
 
@@ -324,6 +323,7 @@ class Session:
         with self._lock:
             names = task.variant_names  # there may be one more in a moment
             task.start_tracking(period_ns)
+            self._variant_use.setdefault(name, VariantUse(task.default))
             self.executor.add_task(
                 task.config.for_engine(
                     task.stage_names,

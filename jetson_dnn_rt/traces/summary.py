@@ -8,9 +8,10 @@ from __future__ import annotations
 import math
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 from typing import TypeVar
 
 from jetson_dnn_rt.tasks import JobRecord, Outcome
@@ -98,16 +99,23 @@ class TaskSummary:
             "execution_ms": summarize_ms(self.execution_ns),
             "overhead_ms": summarize_ms(self.overhead_ns),
             "variants": {name: count / started for name, count in self.variants.most_common()},
+            "configured_variant": self.use.configured or None,
+            "first_variant": self.use.first or None,
             "time_shares": self.use.time_shares,
             "switches": {f"{a} -> {b}": n for (a, b), n in self.use.switches.most_common()},
         }
 
 
 class RunSummary:
-    """`TaskSummary` of every task, including named tasks that never got a frame."""
+    """`TaskSummary` of every task, including named tasks that never got a frame.
 
-    def __init__(self, tasks: Iterable[str] = ()) -> None:
-        self.tasks: dict[str, TaskSummary] = {task: TaskSummary() for task in tasks}
+    `configured` has the variants that tasks are configured with, by task.
+    """
+
+    def __init__(self, configured: Mapping[str, str] = MappingProxyType({})) -> None:
+        self.tasks = {
+            task: TaskSummary(use=VariantUse(variant)) for task, variant in configured.items()
+        }
 
     def add(self, record: JobRecord) -> None:
         """Add a job that ended."""

@@ -18,12 +18,18 @@ Switch = tuple[str, str]
 class VariantUse:
     """Execution times of a task's network by variant, and its switches inside and between frames.
 
-    Records are added in the order in which the jobs end.
+    Records are added in the order in which the jobs end. `configured` is the variant that the task
+    is configured with, where that is known: a coordinator that begins in another has switched.
     """
 
-    time_ns: Counter[str] = field(default_factory=Counter)
-    switches: Counter[Switch] = field(default_factory=Counter)
-    _last: str = ""
+    configured: str = ""
+    first: str = field(default="", init=False)  # that the network began in; empty = no frame ran
+    time_ns: Counter[str] = field(default_factory=Counter, init=False)
+    switches: Counter[Switch] = field(default_factory=Counter, init=False)
+    _last: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._last = self.configured
 
     def add(self, record: JobRecord) -> list[Switch]:
         """Add a job; returns the switches that it is the first to make."""
@@ -31,6 +37,7 @@ class VariantUse:
         for stage in record.stages:
             if stage.name in SHARED_STAGES:
                 continue
+            self.first = self.first or stage.variant
             self.time_ns[stage.variant] += stage.execution_time_ns
             if self._last not in ("", stage.variant):
                 switch = self._last, stage.variant

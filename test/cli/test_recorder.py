@@ -19,6 +19,7 @@ from small_disk import free_bytes, mount_small_disk
 
 from jetson_dnn_rt.cli import recorder as recorder_module
 from jetson_dnn_rt.cli.recorder import QUEUE_LIMIT, Recorder, format_result
+from jetson_dnn_rt.cli.run_report import describe_use
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.results import Classification, Detections, Segmentation
 from jetson_dnn_rt.safety.faults import FAULTS
@@ -47,6 +48,21 @@ def line(task, result, outcome=Outcome.MET):
     text = format_result(make_record(task, 7, outcome), work, TASKS[task])
     assert "\n" not in text
     return json.loads(text)
+
+
+def test_a_first_frame_in_another_variant_than_the_configured_one_is_in_the_summary():
+    tasks = {name: replace(task, variant="svd-0.50@null") for name, task in TASKS.items()}
+    with Recorder() as recorder:
+        recorder.introduce(tasks)
+        recorder.observe(make_record("detector"), Work(make_frame()))
+    use = recorder.summary.tasks["detector"].use
+    assert use.switches == {("svd-0.50@null", "full@null"): 1}
+    assert describe_use(use) == (
+        "began in full@null, configured svd-0.50@null, 1 switch (svd-0.50@null -> full@null 1), "
+        "time 100 % full@null"
+    )
+    idle = recorder.summary.tasks["segmenter"].use
+    assert describe_use(idle) == "configured svd-0.50@null, no frame ran"
 
 
 def test_line_of_boxes():

@@ -65,6 +65,8 @@ def test_frames_are_all_accounted_for(tmp_path, capfd):
             "execution_ms",
             "overhead_ms",
             "variants",
+            "configured_variant",
+            "first_variant",
             "time_shares",
             "switches",
         }
@@ -115,7 +117,8 @@ def test_table_and_output_folder(tmp_path, capfd):
     (delivery,) = (line for line in table if line.startswith("camera: of "))
     assert "frames due at 50 Hz" in delivery
     (decisions,) = (line for line in table if line.startswith("coordinator: static decided "))
-    assert "detector: no switch; segmenter: no switch" in decisions
+    for task in ("detector", "segmenter"):
+        assert f"{task}: began in full@null as configured, no switch" in decisions
     assert {file.name for file in folder.iterdir()} == {
         "annotated.png",
         "annotated.mp4",

@@ -116,6 +116,7 @@ def test_each_kind_of_switch_is_logged_once(caplog):
             bench.session._tell_task(None, record, Work(frame(sequence)))
     said = [line for line in caplog.messages if line.startswith("task a: ")]
     assert [line.partition(";")[0] for line in said] == [
+        "task a: full@null -> x in frame 0",  # another than the configured one
         "task a: x -> y in frame 1",
         "task a: y -> x in frame 3",
     ]

@@ -44,7 +44,7 @@ def test_summarize_takes_times_in_any_order_and_nothing_observed_is_not_zero():
 
 
 def test_task_of_four_jobs_by_hand():
-    summary = RunSummary(["detector"])
+    summary = RunSummary({"detector": "full@null"})
     summary.add(record_of(0, 10, waiting_ms=3))  # overhead 2
     summary.add(record_of(1, 25, outcome=Outcome.LATE, execution_ms=24, variant="b@null"))
     summary.add(record_of(2, 0, outcome=Outcome.SKIPPED, stages_ns=()))
@@ -63,6 +63,8 @@ def test_task_of_four_jobs_by_hand():
         "execution_ms": {"p50": 5.0, "p99": 24.0, "max": 24.0},
         "overhead_ms": {"p50": 1.0, "p99": 2.0, "max": 2.0},
         "variants": {"full@null": 2 / 3, "b@null": 1 / 3},
+        "configured_variant": "full@null",
+        "first_variant": "full@null",
         "time_shares": {"b@null": 24 / 34, "full@null": 10 / 34},
         "switches": {"full@null -> b@null": 1, "b@null -> full@null": 1},
     }
@@ -88,10 +90,19 @@ def test_switches_inside_and_between_frames_are_those_of_the_network():
     assert "z" not in use.time_shares
 
 
+def test_a_first_frame_in_another_variant_than_the_configured_one_is_a_switch():
+    use = VariantUse("x")
+    record = make_record(0, variants=("y", "y"), stages_ns=(MS, MS))
+    assert use.add(record) == [("x", "y")]
+    assert use.add(record) == []
+    assert (use.configured, use.first, use.switches) == ("x", "y", {("x", "y"): 1})
+
+
 def test_a_task_without_frames_is_shown_with_zeros():
-    task = RunSummary(["segmenter"]).to_dict()["segmenter"]
+    task = RunSummary({"segmenter": "full@null"}).to_dict()["segmenter"]
     assert task["released"] == 0
     assert task["variants"] == {}
+    assert (task["configured_variant"], task["first_variant"]) == ("full@null", None)
     assert set(task["outcomes"].values()) == {0}
 
 

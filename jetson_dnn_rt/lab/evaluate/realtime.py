@@ -240,7 +240,6 @@ def evaluate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
     plans = [plan_arrivals(s.log_times_ns, **rate, period_ns=usual_ns) for s in streams]
     if args.workers:
         file = file.with_workers(args.workers)
-    summary = RunSummary(task.name for task in file.tasks)
     playbacks: list[list[Playback]] = [[] for _ in streams]
     with PhaseProgress() as progress, ExitStack() as stack:
         progress.say(f"loading {', '.join(task.name for task in file.tasks)}")
@@ -250,6 +249,7 @@ def evaluate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
         config = PerceptionConfig((), process=file.process)
         session = stack.enter_context(Session(config, log=_Log(progress)))
         tasks = _load(session, specs)
+        summary = RunSummary({task.name: task.default for task in tasks})
         for task in tasks:
             for reason in task.left_out.values():
                 progress.say(f"{task.name}: {reason}")

@@ -224,6 +224,7 @@ def test_the_policy_of_the_file_decides(capsys, tmp_path, bag, params):
     live = (bag, "--mode", "realtime", "--params", params, "--task", "detector", "--rate", "200")
     code, result, _ = run(capsys, *live, "--output", str(out))
     assert (code, result["policy"], result["switches"]) == (0, "neuos_max_accuracy", 0)
+    assert {task["configured_variant"] for task in result["tasks"].values()} == {"full@null"}
     assert result["tasks"]["detector"]["released"] == 14
     _, again, _ = run(capsys, str(out), "--mode", "simulated")
     assert again["policy"] == "neuos_max_accuracy"
