@@ -243,6 +243,7 @@ def collect_slow_json_keys() -> Lines:
             "synthetic:2", "--frames-limit", "4", "--recover-steps", "1", "--keep-slower",
             "--backend", "torch", "--engine-cache", str(folder / "library"),
             "--output", str(folder / "compressed"),
+            codes=(0, 1),  # on so few frames it may be refused
         )  # fmt: skip
         _run(lines, "library list", "library", "list", "--engine-cache", str(folder / "library"))
         _run(lines, "library prune", "library", "prune", "--engine-cache", str(folder / "library"))
