@@ -184,7 +184,7 @@ def test_the_ruined_yolox_nano_never_runs(user, run, shared_data, caplog):
     code, built, errors = run("build", "--params", "robot.yaml", "--runs", "5")
     assert code == 0, errors
     found = {variant["variant"]: variant for variant in built["variants"]}
-    assert found[FULL]["state"] == "built"
+    assert found[FULL]["state"] == "present"  # compress has measured it beside the other
     assert found[small]["state"] == "refused"
     assert found[small]["agreement"]["value"] < 0.5
     assert "try: keep more of the network" in found[small]["reason"]

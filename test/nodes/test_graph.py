@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -74,7 +75,7 @@ def test_an_overloaded_run_accounts_for_every_frame_too():
         > 0
     )
     counts = report.counts["detector"]
-    assert "it rests on task detector with 9." in report.verdict
+    assert re.search(r"it rests on task detector with \d+\.\d ms a frame", report.verdict)
     assert f"Met in this run: detector {counts.outcomes[Outcome.MET]} of 60" in report.verdict
 
 

@@ -57,12 +57,14 @@ END_LIMIT_S = 0.7
 FLUSH_LIMIT_S = 0.1
 """Output that has not been read by then is lost."""
 
-HANG_LIMIT_S = 1.0
+HANG_LIMIT_S = 1.3
 """After a signal: a main thread that has not come back from its wait by then hangs. Not closer to
-`END_LIMIT_S`, or a loaded machine that runs it 0.2 s late would make an orderly end a failure."""
+`END_LIMIT_S`, or a loaded machine that runs it some tenths late would make an orderly end a
+failure."""
 
-KILL_LIMIT_S = 1.2
-"""After a signal: a process that cannot end itself is killed by its watcher then."""
+KILL_LIMIT_S = 1.5
+"""After a signal: a process that cannot end itself is killed by its watcher then, early enough for
+the guardian to restore the clocks within 2 s."""
 
 LONGEST_TEXT = 4000
 """Characters of an error in a configuration."""
