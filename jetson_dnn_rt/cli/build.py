@@ -185,13 +185,14 @@ def _plan_task(
 ) -> _Job:
     from jetson_dnn_rt.clock import SteadyClock
     from jetson_dnn_rt.runtime.building.builder import BuildSettings, TaskBuilder, TaskPlan
-    from jetson_dnn_rt.runtime.task import open_library, open_model
+    from jetson_dnn_rt.runtime.task import check_lists, open_library, open_model
 
     library = open_library(values.engine_cache)
     if library is None:
         raise ConfigurationError(f"{task}: engine_cache is none: there is nowhere to keep it")
     library.check_writable()
     try:
+        check_lists(values)
         plan = TaskPlan(
             values,
             open_model(values),

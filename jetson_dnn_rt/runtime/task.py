@@ -17,8 +17,9 @@ from jetson_dnn_rt.clock import Clock
 from jetson_dnn_rt.config.task import AUTO, NO_CACHE, TaskConfig
 from jetson_dnn_rt.coordinator.tables.library_tables import load_profiles, make_task_table
 from jetson_dnn_rt.coordinator.tables.tables import TaskTable
-from jetson_dnn_rt.errors import ConfigurationError, ModelError
+from jetson_dnn_rt.errors import ConfigurationError, ModelError, blaming
 from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.models.graph.mixed_precision import read_colours
 from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.heads.class_filter import resolve_thresholds
 from jetson_dnn_rt.models.model import Model
@@ -56,6 +57,15 @@ def tuning_options(config: TaskConfig, *, tunes: bool) -> TuningOptions:
     """How variants with tuned kernels are built; `tunes` as `TuningOptions` has it."""
     rpc = config.tvm_rpc if tunes else ""
     return TuningOptions(config.tvm_trials, config.tvm_minutes, rpc, config.amp_lists, tunes)
+
+
+def check_lists(config: TaskConfig) -> None:
+    """Refuse `amp_lists` that cannot be used, also where no variant or no TVM would read them.
+
+    The errors are those of `read_colours`.
+    """
+    with blaming("amp_lists"):
+        read_colours(config.amp_lists)
 
 
 def open_model(config: TaskConfig, *, trust: bool = False) -> Model:
@@ -164,6 +174,7 @@ class Task:
         self.threads = threads
         self.clock = clock  # measures, and paces null models
         self._log = log
+        check_lists(config)
         self.library = library or open_library(config.engine_cache)
         self.model: Model = model or open_model(config)
         self.settings = make_settings(config, self.model)

@@ -52,6 +52,7 @@ YAML = {
     "variant": "detector:\n  ros__parameters:\n    variants: [full@opnvino-fp32]\n",
     "head": "detector:\n  ros__parameters:\n    model: null:1\n    head: yolo5\n",
     "classes": "detector:\n  ros__parameters:\n    classes: [unicorn]\n",
+    "no_lists": "detector:\n  ros__parameters:\n    amp_lists: no.yaml\n",
     "no_info": "camera: {ros__parameters: {\n  camera_info_url: no.yaml}}\n",
     "foreign": "/**/lidar: {ros__parameters: {rings: 64}}\n",
     "robot": "/robot/detector: {ros__parameters: {stages: 1}}\n",
@@ -209,6 +210,14 @@ ROWS = {
     "class of a file": (
         *(plain("--params", "classes.yaml"), 2),
         *("classes.yaml, line 3: task detector: classes: the model has no class", "car, truck"),
+    ),
+    "lists of a file": (
+        *(plain("--params", "no_lists.yaml"), 2),
+        *("no_lists.yaml, line 3: task detector: colours of operators: no.yaml", "amp_lists"),
+    ),
+    "lists for build": (
+        *(["build", "--params", "no_lists.yaml", "--task", "detector"], 2),
+        *("no_lists.yaml, line 3: detector: colours of operators: no.yaml", "amp_lists"),
     ),
     "calibration of a file": (
         *(plain("--params", "no_info.yaml"), 2),

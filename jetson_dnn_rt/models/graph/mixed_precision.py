@@ -135,7 +135,12 @@ def read_colours(path: str) -> Colours:
     file = Path(path).expanduser()
     try:
         content = yaml_files.parse(small_files.read_text(file, _LIMIT_BYTES))
-    except (OSError, ValueError, yaml.YAMLError) as error:
+    except OSError as error:
+        raise ConfigurationError(
+            f"colours of operators: {file}: {error.strerror}; fix: correct amp_lists, a file like "
+            "config/amp.yaml, or leave it empty"
+        ) from error
+    except (ValueError, yaml.YAMLError) as error:
         raise ConfigurationError(f"colours of operators: {file}: {error}") from error
     names = [field.name for field in fields(Colours)]
     if not isinstance(content, dict) or set(content) != set(names):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import sys
 
 import pytest
 from fleet_work import make_spec
@@ -36,10 +37,10 @@ def test_what_cannot_run_is_left_out_only_where_it_is_asked_for():
         OpenTask(spec)
 
 
-def test_lists_of_mixed_precision_are_those_of_the_task(tmp_path):
-    pytest.importorskip("tvm", reason="apache-tvm is not installed")
+@pytest.mark.parametrize("variant", ["full@torch-fp32", "full@tvm-fp16"])
+def test_lists_of_mixed_precision_must_be_there_without_tvm_too(tmp_path, monkeypatch, variant):
+    monkeypatch.setitem(sys.modules, "tvm", None)
     values = {"engine_cache": os.fspath(tmp_path), "amp_lists": "missing.yaml"}
-    names = ("full@torch-fp32", "full@tvm-fp16")
-    spec = make_spec("builtin:detector", *names, **values)
-    with pytest.raises(ConfigurationError, match=r"detector: .*missing\.yaml"):
+    spec = make_spec("builtin:detector", variant, **values)
+    with pytest.raises(ConfigurationError, match=r"missing\.yaml: No such file .* amp_lists"):
         OpenTask(spec)
