@@ -36,7 +36,7 @@ def test_every_option_reaches_its_node(params):
         *("--set", "detector.confidence_threshold=0.3", "--set", "perception.workers=2"),
     )
     assert make_overrides(args, params) == {
-        "camera": {"source": "video:x.mp4", "rate": 12.5, "loop": False},
+        "camera": {"source": "video:x.mp4", "rate": 12.5},
         "detector": {
             "model": "onnx:y.onnx",
             "variants": ["full@openvino-bf16"],
