@@ -280,6 +280,7 @@ def _format(
         [r.task, r.variant, r.state + note, *format_figures(r.measurement)] for r, note in reports
     ]
     lines = [format_rows(["task", "variant", "state", *COLUMNS], rows)]
+    lines += [f"{r.task} {r.variant}: {r.note}" for r, _ in reports if r.note]
     lines += [f"{r.task} {r.variant}: {r.state}: {r.reason}" for r, _ in reports if r.reason]
     built = sum(report.fresh for report, _ in reports)
     lines.append(f"built {built} in {format_duration(seconds)}; {', '.join(libraries)}")
@@ -287,7 +288,7 @@ def _format(
 
 
 def _report_to_dict(report: BuildReport) -> dict[str, Any]:
-    keys = ("task", "variant", "state", "reason", "seconds")
+    keys = ("task", "variant", "state", "reason", "note", "seconds")
     values = {key: getattr(report, key) for key in keys}
     return {**values, "built": report.fresh, **figures_to_dict(report.measurement)}
 

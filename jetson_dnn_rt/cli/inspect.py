@@ -182,7 +182,8 @@ def _shorten(text: str) -> str:
 def _describe_model(model: Model, opened: Opened) -> dict[str, Any]:
     from jetson_dnn_rt.models.sources.registry import describe_preprocessing
 
-    source = "the file" if model.labels == opened.labels else "by their number, or given"
+    in_file = opened.labels, opened.metadata.likely_names
+    source = "the file" if model.labels in in_file else "by their number, or given"
     if model.labels_assumed:
         source = "ASSUMED, the outputs do not tell how many there are"
     known = "read from the file" if not model.assumed else f"ASSUMED: {', '.join(model.assumed)}"

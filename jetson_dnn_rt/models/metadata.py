@@ -19,6 +19,7 @@ from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.models.heads.labels import names_of_mapping
 
 _MAX_CHARACTERS = 1 << 16  # of one value
+_OTHER_NAMES = ("labels", "classes", "class_names", "class_labels", "label_list", "categories")
 MAX_SIDE = 8192
 """Longest side of a network's input in pixels."""
 
@@ -34,6 +35,7 @@ class Metadata:
     task: str = ""  # as the exporter calls it: ``detect``, ``pose``
     head: str = ""  # class of the head, in late versions: ``Detect``, ``RTDETRDecoder``
     names: tuple[str, ...] | None = None  # of the classes, by index
+    likely_names: tuple[str, ...] | None = None  # from another key, if there are as many classes
     image_size: tuple[int, int] | None = None  # height and width
     keypoint_shape: tuple[int, int] | None = None  # keypoints, and values of each: 2 or 3
     end_to_end: bool | None = None  # whether the graph holds its own suppression of overlaps
@@ -68,6 +70,7 @@ def read_metadata(values: Mapping[str, str]) -> Metadata:
         task=task if is_known else "",
         head=values.get("head", "") if is_known else "",
         names=_names_of(read.get("names")),
+        likely_names=_find_likely_names(values),
         image_size=_pair_of(read.get("imgsz")),
         keypoint_shape=_pair_of(read.get("kpt_shape")),
         end_to_end=end_to_end if isinstance(end_to_end, bool) else None,
@@ -95,11 +98,26 @@ def _parse(text: str) -> Any:
         return None
 
 
+def _find_likely_names(values: Mapping[str, str]) -> tuple[str, ...] | None:
+    """Names under a usual key, as JSON, as a Python literal or line by line."""
+    texts = [values[key] for key in _OTHER_NAMES if key in values]
+    for text in texts:
+        if names := _names_of(_parse(text)):
+            return names
+    # A text of one line may be anything: `classes` may be their number.
+    lines = [text.strip().splitlines() for text in texts]
+    return next((tuple(map(str.strip, some)) for some in lines if len(some) > 1), None)
+
+
 def _names_of(value: object) -> tuple[str, ...] | None:
-    if isinstance(value, list) and value and all(isinstance(name, str) for name in value):
+    if isinstance(value, (list, tuple)) and value and all(isinstance(name, str) for name in value):
         return tuple(value)
+    if not isinstance(value, dict):
+        return None
+    # JSON has texts as keys.
+    indices = {int(k) if isinstance(k, str) and k.isdecimal() else k: v for k, v in value.items()}
     try:
-        return names_of_mapping(value) or None if isinstance(value, dict) else None
+        return names_of_mapping(indices) or None
     except ModelError:
         return None
 

@@ -189,6 +189,8 @@ class Task:
         self.batch_tasks = 1  # of that group
         self.batch_bytes = 0  # its share of the memory of the group
         like = find_like(self.batch_key) if self.may_batch else None
+        if like is None and config.stages != 1 and not self.is_scripted:
+            log(f"{self.name}: cutting {self.model.source} into stages; takes up to half a minute")
         self.variants: VariantSet = self._open(
             config,
             build=build,

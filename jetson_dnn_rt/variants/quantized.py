@@ -47,6 +47,12 @@ class Quantization:
         return asdict(self)
 
     @property
+    def share(self) -> str:
+        """How much of the network is int8."""
+        kept = len(self.kept)
+        return f"{self.products - kept} of {self.products} products in int8, {kept} stay in fp32"
+
+    @property
     def refused(self) -> str:
         """Why the network is not to be used, with the figures; empty where it agrees enough."""
         if self.reached >= self.asked:

@@ -103,12 +103,14 @@ def test_batches_are_built_for_as_many_tasks_as_are_alike(
 
     def note(builder, spec, progress):
         found[builder.name] = builder.plan.batch
-        return building.BuildReport(builder.name, str(spec), "present", "", False, None, 0.0)
+        report = (builder.name, str(spec), "present", "", False, None, 0.0, "4 of 9 in int8")
+        return building.BuildReport(*report)
 
     monkeypatch.setattr(building.TaskBuilder, "build", note)
-    code, _, _ = build(*arguments)
+    code, _, text = build(*arguments)
     assert code == 0
     assert found == sizes
+    assert "a full@null: 4 of 9 in int8" in text
 
 
 def test_build_builds_then_finds(tmp_path, cache, build):

@@ -53,7 +53,7 @@ def test_what_a_file_is_taken_for(capsys, detector):
     ]
     assert values["head"][0].startswith("boxes_scores: 1200 boxes with ")
     assert values["kind"] == ["detection"]
-    assert "(by their number, or given)" in values["labels"][0]
+    assert values["labels"][0].startswith("5 (the file): car, truck, ")
     assert "(ASSUMED: color, scale, mean, std)" in values["preprocessing"][0]
     assert any(line.startswith("onnxruntime-fp32: ") for line in values["back ends"])
     assert all("cannot" not in line for line in values["back ends"])

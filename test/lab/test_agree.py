@@ -17,6 +17,7 @@ from photos import write_photos
 from jetson_dnn_rt.cli.main import main
 from jetson_dnn_rt.cli.recorder import format_result
 from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.lab.agree.command import FEW_FRAMES
 from jetson_dnn_rt.nodes.tasks import drawing
 from jetson_dnn_rt.nodes.tasks.drawing import class_color
 from jetson_dnn_rt.results import Classification, Detections, Segmentation
@@ -114,6 +115,14 @@ def test_without_objects_in_a_the_agreement_is_unknown(tmp_path, capsys):
         assert found["tasks"]["detector"]["agreement"] is None
         assert found["below"] == ["detector"]
         assert "unknown: no boxes in 2 frames of A" in text
+
+
+def test_few_frames_are_said_to_be_few(tmp_path, capsys):
+    few, enough = (
+        write(tmp_path / str(n), [boxes(LEFT)] * n) for n in (FEW_FRAMES - 1, FEW_FRAMES)
+    )
+    assert "few frames were compared, 29 of them" in run(capsys, few, few)[2]
+    assert "few frames" not in run(capsys, enough, enough)[2]
 
 
 @pytest.mark.parametrize(("least", "code"), [("0.5", 0), ("0.51", 1)])

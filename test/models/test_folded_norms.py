@@ -69,6 +69,22 @@ def test_a_norm_goes_into_its_convolution(bias):
     assert fold_norms(folded) == folded
 
 
+def test_weights_that_are_nodes_are_folded_too():
+    """As PaddlePaddle's exporter writes them."""
+    model = onnx.load_model_from_string(make())
+    nodes = [
+        helper.make_node("Constant", [], [tensor.name], value=tensor)
+        for tensor in model.graph.initializer
+    ]
+    nodes += model.graph.node
+    del model.graph.node[:], model.graph.initializer[:]
+    model.graph.node.extend(nodes)
+    data = model.SerializeToString()
+    folded = fold_norms(data)
+    assert kinds(folded) == ["Conv"]
+    assert_same(data, folded)
+
+
 @pytest.mark.parametrize("reason", ["second_reader", "computed_scale"])
 def test_what_cannot_be_folded_stays(reason):
     data = make(**{reason: True})

@@ -57,6 +57,25 @@ def test_whether_the_graph_suppresses(values, end_to_end):
     assert read_metadata({**POSE, **values}).end_to_end is (end_to_end if values else False)
 
 
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("classes", '["car", "road sign"]'),
+        ("labels", '{"0": "car", "1": "road sign"}'),
+        ("class_names", "('car', 'road sign')"),
+        ("label_list", "car\nroad sign\n"),
+    ],
+)
+def test_names_of_classes(key, text):
+    found = read_metadata({key: text, "author": "me"})
+    assert (found.names, found.likely_names) == (None, ("car", "road sign"))
+
+
+@pytest.mark.parametrize("text", ["80", "car", "{'a': 'car'}", "[]"])
+def test_what_is_no_list_of_names(text):
+    assert read_metadata({"classes": text}).likely_names is None
+
+
 def test_a_file_that_says_nothing():
     assert read_metadata({}) == SILENT
     assert not SILENT.is_ultralytics

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import onnx
 import pytest
@@ -69,6 +71,24 @@ def test_open_sizes_are_fixed(tmp_path):
     assert [d.dim_value for d in dimensions.shape.dim] == [1, 3, 64, 96]
     other = load_model(f"onnx:{path}", input_size=(32, 96))
     assert other.model_hash != model.model_hash
+
+
+def test_a_size_that_the_network_cannot_take(tmp_path):
+    """Two paths, one of them halved and doubled again: an odd side does not come back."""
+    nodes = [
+        helper.make_node("AveragePool", ["image"], ["half"], kernel_shape=[2, 2], strides=[2, 2]),
+        helper.make_node("Resize", ["half", "", "scales"], ["whole"]),
+        helper.make_node("Add", ["image", "whole"], ["sum"]),
+    ]
+    values = [helper.make_tensor_value_info("image", TensorProto.FLOAT, (1, 3, "h", "w"))]
+    outputs = [helper.make_tensor_value_info("sum", TensorProto.FLOAT, (1, 3, "h", "w"))]
+    scales = helper.make_tensor("scales", TensorProto.FLOAT, [4], [1.0, 1.0, 2.0, 2.0])
+    graph = helper.make_graph(nodes, "skip", values, outputs, [scales])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    path = tmp_path / "m.onnx"
+    onnx.save(model, path)
+    with pytest.raises(ModelError, match=r"another input_size than 33x47: .*multiples of 32"):
+        load_model(f"onnx:{path}", input_size=(33, 47))
 
 
 def test_fixed_size_cannot_be_changed(tmp_path):
@@ -173,6 +193,13 @@ def test_names_of_another_network_are_refused(tmp_path):
     path = make_onnx(tmp_path / "m.onnx", metadata={"names": "{0: 'a'}"})
     with pytest.raises(ModelError, match="metadata names 1 classes, the outputs hold 5"):
         load_model(f"onnx:{path}")
+
+
+@pytest.mark.parametrize(("names", "fits"), [("abcde", True), ("abcdef", False)])
+def test_names_under_another_key_are_taken_if_they_fit(tmp_path, names, fits):
+    path = make_onnx(tmp_path / "m.onnx", metadata={"classes": json.dumps(list(names))})
+    expected = tuple(names) if fits else tuple(f"class_{i}" for i in range(5))
+    assert load_model(f"onnx:{path}").labels == expected
 
 
 def test_onnx_as_torch_agrees(shared_data):

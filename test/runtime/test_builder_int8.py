@@ -168,6 +168,8 @@ def test_one_that_cannot_agree_is_refused_with_the_best_figure(
         "20 products in fp32"
     )
     assert (reports[ORT8].state, reports[ORT8].reason) == ("refused", reason)
+    assert reports[ORT8].note == "20 of 20 products in int8, 0 stay in fp32"
+    assert reports[ORT].note == ""
     again = build_all(make_builder(detector, library, ORT8))
     assert (again[ORT8].state, again[ORT8].fresh) == ("refused", False)
     assert quantized == [None]

@@ -132,6 +132,14 @@ def test_nothing_is_added_after_the_end(library):
         task.add(SECOND)
 
 
+@pytest.mark.parametrize(("stages", "is_said"), [(1, False), (2, True), (0, True)])
+def test_cutting_is_said_before_it_takes_time(library, stages, is_said):
+    lines: list[str] = []
+    config = TaskConfig(variants=(FIRST,), warmup_runs=1, engine_cache=str(library), stages=stages)
+    Task(config, (48, 64), threads=1, clock=SteadyClock(), log=lines.append).close()
+    assert any("into stages" in line for line in lines) is is_said
+
+
 def test_memory_of_a_device_is_of_no_effect_on_the_cpu_and_that_is_said(library):
     lines: list[str] = []
     parameters = TaskConfig(

@@ -60,7 +60,7 @@ def make_convolutions():
 
 
 def wait_until_idle():
-    """Return once no other thread works: OpenMP's spin for some ms after the last parallel part."""
+    """Return once no other thread works: OpenMP's spin for some ms after a parallel part."""
     caller = str(threading.get_native_id())
     before = read_thread_times()
     while True:

@@ -60,7 +60,8 @@ def test_stage_names_are_those_of_all_variants(model):
         )  # fmt: skip
         for pipeline in variants.pipelines.values():
             assert sum(stage.span for stage in pipeline.stages) == 5
-        np.testing.assert_array_equal(run(variants, TORCH), run(variants, ONNX))
+        # Of 76,800 pixels of noise a few lie between two classes, and back ends round differently.
+        assert np.mean(run(variants, TORCH) != run(variants, ONNX)) < 1e-3
 
 
 def test_the_finest_cover_that_costs_nothing_is_taken(model, monkeypatch):
@@ -109,8 +110,9 @@ def test_what_cannot_be_cut_is_one_stage_and_said(caplog):
 
 
 def test_cuts_and_exports_are_kept(model, monkeypatch, tmp_path):
+    # The finest cover: which one is the fastest is measured, and another could give other bits.
     library = Library(tmp_path / "library")
-    with closing(make_set(model, [ONNX], stages=2, library=library)) as variants:
+    with closing(make_set(model, [ONNX], stages=2, finest=True, library=library)) as variants:
         expected = run(variants, ONNX)
 
     def refuse(*arguments):
@@ -120,7 +122,7 @@ def test_cuts_and_exports_are_kept(model, monkeypatch, tmp_path):
     monkeypatch.setattr("jetson_dnn_rt.models.graph.splitting.export_onnx", refuse)
     monkeypatch.setattr("jetson_dnn_rt.models.sources.torch.export_onnx", refuse)
     again = Library(tmp_path / "library")
-    with closing(make_set(model, [ONNX], stages=2, library=again)) as variants:
+    with closing(make_set(model, [ONNX], stages=2, finest=True, library=again)) as variants:
         np.testing.assert_array_equal(run(variants, ONNX), expected)
 
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from jetson_dnn_rt.lab.agree.result_files import TaskResults
 
 HELP = "compare the results of two runs, frame by frame"
+FEW_FRAMES = 30
+"""Below it the table says that there are few."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -96,6 +98,11 @@ def _format(found: dict[str, TaskAgreement], least: float | None, low: list[str]
         rows.append([name, value, one.frames, *counts])
         if one.unknown:
             lines.append(f"{name}: unknown: {one.unknown}")
+        elif one.frames < FEW_FRAMES:
+            lines.append(
+                f"{name}: few frames were compared, {one.frames} of them: what differs in one of "
+                f"{FEW_FRAMES} may not have shown"
+            )
         same = one.matching
         if same.left_out:
             lines.append(

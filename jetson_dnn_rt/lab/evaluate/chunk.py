@@ -212,13 +212,15 @@ def _prepare_process() -> None:
     Realtime(RealtimeConfig()).apply_to_process()
 
 
-def run_chunk(request: ChunkRequest) -> ChunkResult:
+def run_chunk(
+    request: ChunkRequest, step: Callable[[int], object] = lambda frames: None
+) -> ChunkResult:
     """Run all variants of all tasks on the frames of a part of a bag.
 
-    Run only one at a time in a process, whatever its threads: two at once would disturb each
-    other's times. The tasks and the bag stay open for the next chunk; `release` closes them. Every
-    message of the chunk is a frame or among the bad ones, and every frame is in each variant's
-    histogram or among its failures.
+    `step` is called with the frames done. Run only one at a time in a process, whatever its
+    threads: two at once would disturb each other's times. The tasks and the bag stay open for the
+    next chunk; `release` closes them. Every message of the chunk is a frame or among the bad ones,
+    and every frame is in each variant's histogram or among its failures.
 
     Raises
     ------
@@ -231,7 +233,7 @@ def run_chunk(request: ChunkRequest) -> ChunkResult:
         _prepare_process()
         bag, tasks = _bag.get((request.bag, request.topic)), _tasks.get(request.tasks)
         with _without_collection():
-            return _Chunk(request, tasks, SteadyClock()).run(bag)
+            return _Chunk(request, tasks, SteadyClock()).run(bag, step)
 
 
 def release() -> None:
@@ -271,7 +273,7 @@ class _Chunk:
             (task.spec.name, variant): VariantChunk() for task, variant in self._turns
         }
 
-    def run(self, bag: ImageBag) -> ChunkResult:
+    def run(self, bag: ImageBag, step: Callable[[int], object]) -> ChunkResult:
         frames = 0
         images = self._read(bag)
         first = list(islice(images, self._request.warm_up))
@@ -281,9 +283,11 @@ class _Chunk:
         while first:
             self._measure(first.pop(0))
             frames += 1
+            step(frames)
         for image in images:
             self._measure(image)
             frames += 1
+            step(frames)
         return ChunkResult(
             self._request,
             frames,

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -56,7 +56,11 @@ def evaluate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
                 total = sum(request.count for request in requests)
                 done = 0
                 progress.begin("evaluate")
-                for result in _run(args, requests):
+
+                def step(frames: int) -> None:
+                    progress("frames", done + frames, total)
+
+                for result in _run(args, requests, step):
                     done += result.request.count
                     progress("frames", done, total)
                     campaign.add(result)
@@ -92,7 +96,9 @@ def _open_campaign(
     return Campaign(requests, parts.write, lines.write)
 
 
-def _run(args: argparse.Namespace, requests: Sequence[ChunkRequest]) -> Iterator[ChunkResult]:
+def _run(
+    args: argparse.Namespace, requests: Sequence[ChunkRequest], step: Callable[[int], object]
+) -> Iterator[ChunkResult]:
     if args.scheduler or args.workers:
         from jetson_dnn_rt.lab.evaluate.fleet import evaluate_chunks
 
@@ -100,7 +106,8 @@ def _run(args: argparse.Namespace, requests: Sequence[ChunkRequest]) -> Iterator
         yield from evaluate_chunks(requests, run_chunk, scheduler=args.scheduler, workers=workers)
         return
     try:
-        yield from map(run_chunk, requests)
+        for request in requests:
+            yield run_chunk(request, step)
     finally:
         release()
 

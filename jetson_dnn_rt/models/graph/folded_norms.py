@@ -3,17 +3,23 @@
 
 """Batch norms of an ONNX graph folded into the convolutions before them.
 
-Back ends do it themselves in fp32. Once a graph is converted to FP16 they cannot: a conversion
-stands between the two.
+Back ends do it themselves in fp32. Once a graph is converted to FP16 or INT8 they cannot: a
+conversion stands between the two.
 """
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from jetson_dnn_rt.models.sources.files import import_package
+
+if TYPE_CHECKING:
+    import onnx
 
 
 def fold_norms(data: bytes) -> bytes:
@@ -22,10 +28,10 @@ def fold_norms(data: bytes) -> bytes:
     to_array, from_array = onnx.numpy_helper.to_array, onnx.numpy_helper.from_array
     model = onnx.load_model_from_string(data)
     graph = model.graph
+    _hold_constants(graph)
     constants = {tensor.name: tensor for tensor in graph.initializer}
     convolutions = {node.output[0]: node for node in graph.node if node.op_type == "Conv"}
-    uses = Counter(name for node in graph.node for name in node.input)
-    uses.update(value.name for value in graph.output)
+    uses = Counter(_list_reads(graph))
     for norm in [node for node in graph.node if node.op_type == "BatchNormalization"]:
         conv = convolutions.get(norm.input[0])
         if conv is None or uses[conv.output[0]] > 1 or len(norm.output) > 1:
@@ -47,9 +53,39 @@ def fold_norms(data: bytes) -> bytes:
         conv.input[1:] = made
         conv.output[0] = norm.output[0]
         graph.node.remove(norm)
-    used = {name for node in graph.node for name in node.input}
+    used = set(_list_reads(graph))
     kept = [tensor for tensor in graph.initializer if tensor.name in used]
     del graph.initializer[:]
     graph.initializer.extend(kept)
     result: bytes = model.SerializeToString()
     return result
+
+
+def _list_reads(graph: onnx.GraphProto) -> Iterator[str]:
+    """Names of the values that are read: by nodes, by the graphs inside them, and as outputs."""
+    for node in graph.node:
+        yield from node.input
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                yield from _list_reads(inner)
+    for value in graph.output:
+        yield value.name
+
+
+def _hold_constants(graph: onnx.GraphProto) -> None:
+    """Hold the values of ``Constant`` nodes as the graph's own: some exporters write weights so.
+
+    Quantizers find no weights in them.
+    """
+    kept = []
+    for node in graph.node:
+        attribute = node.attribute[0] if node.op_type == "Constant" else None
+        if attribute is None or attribute.name != "value":
+            kept.append(node)
+            continue
+        tensor = graph.initializer.add()
+        tensor.CopyFrom(attribute.t)
+        tensor.name = node.output[0]
+    nodes = [copy.deepcopy(node) for node in kept]  # deleting them would take their contents
+    del graph.node[:]
+    graph.node.extend(nodes)

@@ -106,7 +106,10 @@ def open_source(name: str, options: SourceOptions) -> Opened:
         ) from error
     size = find_input_size(path, program)
     if options.input_size not in (None, size):
-        text = f"{path} takes {size[0]}x{size[1]}, input_size says {options.input_size}"
+        text = (
+            f"{path} takes {size[0]}x{size[1]}, input_size says {options.input_size}; fix: leave "
+            "it out, or export the network for that size"
+        )
         raise ModelError(text, "input_size")
     origin = TorchOrigin(f"exported:{path}", lambda: _make_module(program), size)
     return Opened(origin, hash_bytes(data), size)

@@ -62,7 +62,7 @@ class OnnxOrigin:
     exports = False
 
     def __init__(self, path: Path, options: SourceOptions) -> None:
-        self._path = path
+        self._path, self._size_asked = path, options.input_size
         data = read_model_file(path)
         model, is_sorted = _parse(path, data)
         self.metadata = read_metadata({p.key: p.value for p in model.metadata_props})
@@ -95,7 +95,16 @@ class OnnxOrigin:
                 self._path, ", ".join(self._plugins),
             )  # fmt: skip
             return make_outputs(self._path, _parse(self._path, self._data)[0])
-        return probe_onnx(self, (height, width), str(self._path))
+        try:
+            return probe_onnx(self, (height, width), str(self._path))
+        except ModelError as error:
+            if self._size_asked is None:
+                raise
+            raise ModelError(
+                f"{error}; fix: another input_size than {height}x{width}: many networks take only "
+                "multiples of 32",
+                "input_size",
+            ) from error
 
 
 def probe_onnx(origin: Origin, size: tuple[int, int], name: str) -> tuple[npt.NDArray[Any], ...]:

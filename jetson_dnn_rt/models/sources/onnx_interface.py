@@ -217,7 +217,10 @@ def _find_size(
     if max(size) > MAX_SIDE:
         raise ModelError(f"takes {size[0]}x{size[1]}, sides may have {MAX_SIDE} pixels at most")
     if any(side not in (0, given) for side, given in zip(own, size, strict=True)):
-        text = f"takes {height}x{width}, input_size says {size[0]}x{size[1]}"
+        text = (
+            f"takes {height}x{width}, input_size says {size[0]}x{size[1]}; fix: leave it out, or "
+            "export the network for that size"
+        )
         raise ModelError(text, "input_size")
     return (size[0], size[1]), last
 

@@ -197,11 +197,14 @@ def make_model(
                 f"{size[0]}x{size[1]}; set input_size instead"
             )
         classes = found.classes
-        guessed = not classes and labels is None and opened.labels is None
+        embedded, likely = opened.labels, opened.metadata.likely_names
+        if embedded is None and likely is not None and classes in (0, len(likely)):
+            embedded = likely
+        guessed = not classes and labels is None and embedded is None
         if guessed:
             classes = find_layout(found.name).default_classes
         with blaming("labels"):
-            names = resolve_labels(labels, opened.labels, found.kind, classes)
+            names = resolve_labels(labels, embedded, found.kind, classes)
     except ModelError as error:
         raise ModelError(f"{source}: {error}", error.parameter) from error
     said = f", metadata of {opened.metadata.exporter}" if opened.metadata.exporter else ""
@@ -214,10 +217,10 @@ def make_model(
             "%s: labels are %d names for a model of %d classes; fix: give as many",
             source, len(names), classes,
         )  # fmt: skip
-    if labels and opened.labels and tuple(names) != tuple(opened.labels):
+    if labels and embedded and tuple(names) != tuple(embedded):
         logger.warning(
             "%s: labels replace the names in the file, %s ...; fix: leave them out to have those",
-            source, ", ".join(opened.labels[:3]),
+            source, ", ".join(embedded[:3]),
         )  # fmt: skip
     if replaced:
         logger.warning(

@@ -107,6 +107,7 @@ class BuildReport:
     fresh: bool  # whether it was built and measured now
     measurement: Measurement | None  # None where it failed, or runs elsewhere
     seconds: float
+    note: str = ""  # how much of an int8 variant is int8
 
 
 @dataclass(frozen=True)
@@ -231,13 +232,14 @@ class TaskBuilder:
         """
         begin_s = time.monotonic()
         self._progress = progress
-        measurement, fresh, reason = None, False, ""
+        measurement, fresh, reason, note = None, False, "", ""
         try:
             measurement = self.find(spec)
             if measurement is None:
                 fresh = True
                 measurement = self._make(spec)
-            reason = ""
+            if spec.is_quantized and (quantization := self._find_quantized(spec)) is not None:
+                note = quantization.share
             if measurement is not None:
                 self._known[spec] = measurement
                 least = self.plan.config.least_agreement
@@ -252,7 +254,7 @@ class TaskBuilder:
             state, reason = FAILED, str(error)
             self._failed.add(spec)
         seconds = time.monotonic() - begin_s
-        return BuildReport(self.name, str(spec), state, reason, fresh, measurement, seconds)
+        return BuildReport(self.name, str(spec), state, reason, fresh, measurement, seconds, note)
 
     def measure(
         self, spec: VariantSpec, progress: Progress = ignore_progress

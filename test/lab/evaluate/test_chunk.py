@@ -54,8 +54,10 @@ def bag(tmp_path):
 
 
 def test_every_frame_is_counted_once(bag, task):
-    result = run_chunk(ChunkRequest(str(bag), TOPIC, 2, 8, (task,), warm_up=3))
+    steps = []
+    result = run_chunk(ChunkRequest(str(bag), TOPIC, 2, 8, (task,), warm_up=3), steps.append)
     assert result.frames == 7
+    assert steps == [1, 2, 3, 4, 5, 6, 7]
     assert [message.index for message in result.bad] == [5]
     variant = result.variants[KEY]
     assert variant.execution.count == 7
