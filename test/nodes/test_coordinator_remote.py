@@ -194,6 +194,6 @@ def test_a_process_that_is_killed_leaves_the_task_as_it_was_and_its_successor_go
     assert ros.set(task.bench.node, variant=FULL).successful
     process = run()
     drive()
-    assert process.end(signal.SIGTERM) == 0
-    assert not any("Traceback" in line for line in process.lines), "".join(process.lines)
+    assert process.end(signal.SIGTERM) == 0, process.said
+    assert "Traceback" not in process.said, process.said
     assert task.send() == FAST

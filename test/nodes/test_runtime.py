@@ -9,6 +9,7 @@ import array
 import contextlib
 import fcntl
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -54,8 +55,8 @@ def end_with_descendants(process, *signals):
     """End a process that has two others."""
     wait(lambda: len(process.descendants()) == 2)
     descendants = process.descendants()
-    assert process.end(*signals) == 0
-    assert not any("Traceback" in line for line in process.lines), "".join(process.lines)
+    assert process.end(*signals) == 0, process.said
+    assert "Traceback" not in process.said, process.said
     wait(lambda: not any(one.exists() for one in descendants))
 
 
@@ -75,7 +76,7 @@ def test_a_signal_does_not_wait_for_a_transition(start):
     slow = ["-p", "detector:model:=null:20000", "-p", "camera:source:=synthetic:64x64"]
     process = start("perception", "-p", "autostart:=true", *slow)
     process.wait_for("null:20000")
-    assert process.end(signal.SIGINT) == 0
+    assert process.end(signal.SIGINT) == 0, process.said
 
 
 def test_a_signal_ends_a_build_in_the_background_too(start, tmp_path):
@@ -88,11 +89,46 @@ def test_a_signal_ends_a_build_in_the_background_too(start, tmp_path):
     end_with_descendants(process, signal.SIGINT)  # the watcher, the build
 
 
+def list_segments(process):
+    """Shared memory of Fast DDS that the process maps, without the ports, which others share."""
+    text = Path("/proc", str(process.pid), "maps").read_text()
+    found = {Path(path) for path in re.findall(r"/dev/shm/fast(?:dds|rtps)_[0-9a-f]{16}", text)}
+    assert found, text
+    return found
+
+
+@pytest.mark.parametrize(
+    "executable", [("perception", *NULL), ("detector", "-p", "model:=null:1")], ids=("four", "one")
+)
+def test_no_shared_memory_stays_behind(start, executable):
+    """Up to 35 MB of a process: a robot that restarts often would run out of it."""
+    process = start(*executable, "-p", "autostart:=true")
+    process.wait_for("schedulable")
+    segments = list_segments(process)
+    assert process.end(signal.SIGINT) == 0, process.said
+    assert not any(segment.exists() for segment in segments)
+
+
+def test_a_machine_that_stands_still_makes_no_orderly_end_a_failure(start):
+    """As a virtual one does while it is saved or moved: the process and its watcher stop."""
+    process = start("detector", "-p", "model:=null:1", "-p", "autostart:=true")
+    process.wait_for("schedulable")
+    wait(lambda: len(process.descendants()) == 1)
+    both = [process.pid, int(process.descendants()[0].name)]
+    os.kill(process.pid, signal.SIGTERM)
+    time.sleep(0.02)  # the end has begun, which no event tells
+    for number in (signal.SIGSTOP, signal.SIGCONT):
+        for pid in both:
+            os.kill(pid, number)
+        time.sleep(2.0 if number == signal.SIGSTOP else 0.0)
+    assert process.end() == 0, process.said
+
+
 def test_the_segmenter_comes_up_alone_and_ends(start):
     """The other executables do in test_rogue.py."""
     process = start("segmenter", "-p", "autostart:=true", "-p", "model:=null:1,segmentation")
     process.wait_for("schedulable")
-    assert process.end(signal.SIGTERM) == 0
+    assert process.end(signal.SIGTERM) == 0, process.said
 
 
 @pytest.mark.parametrize(
@@ -106,7 +142,7 @@ def test_the_segmenter_comes_up_alone_and_ends(start):
 )
 def test_a_bad_configuration_ends_it_with_code_2(start, argument, text):
     process = start("perception", "-p", argument)
-    assert process.end() == 2
+    assert process.end() == 2, process.said
     assert text in "".join(process.lines)
 
 
@@ -114,7 +150,7 @@ def test_a_misspelt_section_ends_it_with_code_2(start, tmp_path):
     file = tmp_path / "params.yaml"
     file.write_text("/**/detektor: {ros__parameters: {stages: 2}}\n")
     process = start("perception", "--params-file", str(file))
-    assert process.end() == 2
+    assert process.end() == 2, process.said
     said = "".join(process.lines)
     assert said.count("params.yaml, line 1: section /**/detektor matches no node") == 1
     assert "did you mean /**/detector?" in said
@@ -123,7 +159,7 @@ def test_a_misspelt_section_ends_it_with_code_2(start, tmp_path):
 def test_an_unused_task_waits_unconfigured(start):
     process = start("detector", "-p", "model:=onnx:/nowhere.onnx", "-p", "autostart:=true")
     process.wait_for("cannot configure")
-    assert process.end(signal.SIGINT) == 0
+    assert process.end(signal.SIGINT) == 0, process.said
 
 
 def test_requests_that_rclpy_chokes_on_end_no_process(start, ros):
@@ -147,7 +183,7 @@ def test_requests_that_rclpy_chokes_on_end_no_process(start, ros):
         ),
         "active",
     )
-    assert process.end(signal.SIGTERM) == 0
+    assert process.end(signal.SIGTERM) == 0, process.said
 
 
 HOLDING = """

@@ -57,6 +57,12 @@ class Process:
         self._reader.join(END_TIMEOUT_S)
         return code
 
+    @property
+    def said(self) -> str:
+        """Everything so far."""
+        with self._condition:
+            return "".join(self.lines)
+
     def descendants(self) -> list[Path]:
         """Folders in /proc of the processes that it started."""
         children = Path("/proc").glob(f"{self._process.pid}/task/*/children")

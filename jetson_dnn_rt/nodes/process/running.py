@@ -57,14 +57,14 @@ END_LIMIT_S = 0.7
 FLUSH_LIMIT_S = 0.1
 """Output that has not been read by then is lost."""
 
-HANG_LIMIT_S = 1.3
-"""After a signal: a main thread that has not come back from its wait by then hangs. Not closer to
-`END_LIMIT_S`, or a loaded machine that runs it some tenths late would make an orderly end a
-failure."""
-
 KILL_LIMIT_S = 1.5
 """After a signal: a process that cannot end itself is killed by its watcher then, early enough for
-the guardian to restore the clocks within 2 s."""
+the guardian to restore the clocks within 2 s. Not closer to `END_LIMIT_S`, or a loaded machine
+that runs the main thread some tenths late would make an orderly end a failure."""
+
+HANG_LIMIT_S = 4.0
+"""After a signal: the same where the watcher is missing. So much later because the time goes on
+while a machine stands still."""
 
 LONGEST_TEXT = 4000
 """Characters of an error in a configuration."""
@@ -94,13 +94,13 @@ SPIN_FAILED = 1
 any more, so the supervisor of the process has to start a new one."""
 
 END_HANGS = 1
-"""A signal came and the shutdown hangs: faulthandler ends the process, with the stacks of all
-threads on stderr."""
+"""A signal came, the shutdown hangs, and the watcher is missing: faulthandler ends the process,
+with the stacks of all threads on stderr."""
 
 KILLED = -9
-"""A signal came and nothing in the process can act on it, because a library keeps the
-interpreter's lock or stderr is not read: its watcher writes the stacks of all threads on stderr
-if that is possible, then sends SIGKILL (`jetson_dnn_rt.safety.end_watcher`)."""
+"""A signal came and the shutdown hangs, because a library keeps the interpreter's lock or stderr
+is not read: the watcher of the process writes the stacks of all threads on stderr if that is
+possible, then sends SIGKILL (`jetson_dnn_rt.safety.end_watcher`)."""
 
 
 class RosHandler(logging.Handler):
@@ -315,8 +315,6 @@ def run_node(make_node: MakeNode, args: Sequence[str]) -> int:
         process = _Process(make_node, list(args), stop)
         start_thread(process.start, "start")
         stop.wait()
-        # Ends what hangs without the interpreter's lock (`END_HANGS`); the watcher ends what hangs
-        # with it.
         faulthandler.dump_traceback_later(HANG_LIMIT_S, exit=True)
         start_thread(process.end, "end").join(END_LIMIT_S)
         faulthandler.cancel_dump_traceback_later()
