@@ -9,7 +9,6 @@ import array
 import contextlib
 import fcntl
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -87,26 +86,6 @@ def test_a_signal_ends_a_build_in_the_background_too(start, tmp_path):
     process = start("detector", *(part for value in values for part in ("-p", value)))
     process.wait_for("built in the background")
     end_with_descendants(process, signal.SIGINT)  # the watcher, the build
-
-
-def list_segments(process):
-    """Shared memory of Fast DDS that the process maps, without the ports, which others share."""
-    text = Path("/proc", str(process.pid), "maps").read_text()
-    found = {Path(path) for path in re.findall(r"/dev/shm/fast(?:dds|rtps)_[0-9a-f]{16}", text)}
-    assert found, text
-    return found
-
-
-@pytest.mark.parametrize(
-    "executable", [("perception", *NULL), ("detector", "-p", "model:=null:1")], ids=("four", "one")
-)
-def test_no_shared_memory_stays_behind(start, executable):
-    """Up to 35 MB of a process: a robot that restarts often would run out of it."""
-    process = start(*executable, "-p", "autostart:=true")
-    process.wait_for("schedulable")
-    segments = list_segments(process)
-    assert process.end(signal.SIGINT) == 0, process.said
-    assert not any(segment.exists() for segment in segments)
 
 
 def test_a_machine_that_stands_still_makes_no_orderly_end_a_failure(start):

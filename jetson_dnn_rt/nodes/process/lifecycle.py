@@ -312,9 +312,6 @@ class ManagedNode(LifecycleNode):
         """Destroy the node and everything it made."""
         self._live.clear()
         super().destroy_node()
-        # rclpy keeps it until the node is collected as garbage, and with it the DDS participant,
-        # whose shared memory would stay behind when the process exits.
-        self._state_machine.destroy_when_not_in_use()
 
     @on_ros_thread
     def destroy_publisher(self, publisher: Any) -> bool:
