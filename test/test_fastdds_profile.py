@@ -114,7 +114,7 @@ def test_no_image_is_lost_between_processes(profile):
 @pytest.mark.parametrize("profile", PROFILES)
 def test_no_image_is_lost_if_the_reader_is_not_scheduled_for_a_while(profile):
     """By default it counts as dead after a second, and what waits for it is lost."""
-    assert send_images(profile, stop_s=2.5) == list(range(IMAGES))
+    assert send_images(profile, stop_s=1.6) == list(range(IMAGES))
 
 
 NODE = """

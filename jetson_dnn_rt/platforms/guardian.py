@@ -6,7 +6,9 @@
 It is started before the first clock is written, inherits the lock, and waits for its parent to
 exit on a pipe whose other end only the parent should hold. If a forked process holds it too, the
 parent's exit is still detected. Then it restores the values in the state file, releases the lock
-and exits; a parent that restored the clocks itself has left no file.
+and exits; a parent that restored the clocks itself has left no file. A parent that is a node's
+process and is still there some time after SIGINT or SIGTERM, because it cannot run any Python, has
+its clocks restored already then.
 
 It ignores the polite termination signals and has its own session: a Ctrl-C in the terminal, or a
 signal to the parent's group, stops only the parent. Killing every process of a service or a
@@ -20,12 +22,15 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -33,6 +38,7 @@ from jetson_dnn_rt.errors import PlatformError
 from jetson_dnn_rt.platforms.files import SystemFiles
 from jetson_dnn_rt.platforms.state import ClockState
 from jetson_dnn_rt.safety.children import CHILD_FOLDER, child_environment, python_command
+from jetson_dnn_rt.safety.end_watcher import asks_to_end, stop_signals
 from jetson_dnn_rt.safety.faults import FAULTS, start_thread
 
 logger = logging.getLogger("jetson_dnn_rt.platforms.guardian")
@@ -45,6 +51,9 @@ END_LIMIT_S = 1.0
 """It exits within milliseconds after the parent is done; after this time it is killed."""
 
 MOST_RESTARTS = 3  # restarts of a guardian that gets killed; then the clocks are restored
+
+RESTORE_LIMIT_S = 1.4
+"""After SIGINT or SIGTERM the parent's clocks are restored, whether it is done or not."""
 
 LOOK_S = 0.25  # interval of polling the parent where the kernel (before 5.3) cannot signal its end
 
@@ -63,8 +72,10 @@ class Guardian:
     def __init__(self, root: Path, state: ClockState, on_lost: Callable[[str], None]) -> None:
         module = "jetson_dnn_rt.platforms.guardian"
         paths = os.fspath(root), os.fspath(state.folder)
-        self._command = python_command(module, *paths, str(state.lock), str(os.getpid()))
-        self._inherited = state.lock
+        signals = stop_signals()
+        self._inherited = [state.lock, *([signals.fileno()] if signals else ())]
+        numbers = os.getpid(), *self._inherited
+        self._command = python_command(module, *paths, *map(str, numbers))
         self._on_lost = on_lost
         self._lock = threading.Lock()
         self._wanted = True
@@ -99,7 +110,7 @@ class Guardian:
                 bufsize=0,
                 cwd=CHILD_FOLDER,
                 env=child_environment(),
-                pass_fds=(self._inherited,),
+                pass_fds=self._inherited,
                 start_new_session=True,
             )
         except OSError as error:
@@ -150,8 +161,11 @@ def _close_pipe(process: subprocess.Popen[bytes], word: bytes = b"") -> None:
             pipe.write(word)
 
 
-def main(root: str, folder: str, lock: str, parent: str) -> int:
-    """Wait for the parent to exit, then restore what it left; 1 when that failed."""
+def main(root: str, folder: str, parent: str, lock: str, signals: str = "") -> int:
+    """Wait for the parent to exit, then restore what it left; 1 when that failed.
+
+    `lock` and `signals` are inherited: the lock of the state, the socket of the signals.
+    """
     for number in _IGNORED:
         signal.signal(number, signal.SIG_IGN)
     with contextlib.suppress(OSError):
@@ -161,31 +175,61 @@ def main(root: str, folder: str, lock: str, parent: str) -> int:
         Path("/proc/self/oom_score_adj").write_text("-1000")
     state = ClockState(SystemFiles(Path(root)), Path(folder), lock=int(lock))
     os.write(sys.stdout.fileno(), _READY)
+    early, failed = "", 0
+    left = f"restored the clocks that process {parent} had left changed"
+    if signals and not _wait_for_end(int(parent), socket.socket(fileno=int(signals))):
+        # The file stays, in case the parent changes one when it runs again.
+        when = f"{RESTORE_LIMIT_S:g} s after it was asked to end"
+        early, failed = _give_back(state, f"{left} {when}", keep=True)
     _wait_for_end(int(parent))
-    message, code = "", 0
-    try:
-        if state.give_back():
-            message = f"restored the clocks that process {parent} had left changed when it ended"
-    except PlatformError as error:
-        message, code = str(error), 1
+    message, code = _give_back(state, f"{left} when it ended")
+    if early and not (failed or code):
+        message = early
     state.close()
-    for line in (*state.remarks, message):  # last: the reader of the log may hang
+    for line in dict.fromkeys((*state.remarks, message)):  # last: the log's reader may hang
         if line:
             logger.warning("%s", line)
     return code
 
 
-def _wait_for_end(parent: int) -> None:
-    """Return when the parent is done, or has exited."""
+def _give_back(state: ClockState, text: str, *, keep: bool = False) -> tuple[str, int]:
+    """Restore the clocks; `text` if there were any, or the error, and the exit code."""
+    try:
+        return (text if state.give_back(keep=keep) else ""), 0
+    except PlatformError as error:
+        return str(error), 1
+
+
+def _wait_for_end(parent: int, signals: socket.socket | None = None) -> bool:
+    """Return True when the parent is done, or has exited.
+
+    With `signals` False `RESTORE_LIMIT_S` after the parent was asked to end.
+    """
     poll = select.poll()
     poll.register(sys.stdin, select.POLLIN)
-    pause_ms: float | None = None
+    pause_ms = math.inf
     try:
         poll.register(os.pidfd_open(parent), select.POLLIN)
     except (OSError, AttributeError):  # old kernel; Python built on an old kernel
         pause_ms = LOOK_S * 1e3
-    while os.getppid() == parent and not poll.poll(pause_ms):
-        pass
+    if signals is not None:
+        poll.register(signals, select.POLLIN)
+    end_s = math.inf
+    while os.getppid() == parent:
+        wait_ms = min(pause_ms, (end_s - time.monotonic()) * 1e3)
+        if wait_ms <= 0.0:
+            return False
+        ready = [number for number, _ in poll.poll(wait_ms if wait_ms < math.inf else None)]
+        if signals is None or signals.fileno() not in ready:
+            if ready:
+                return True
+        elif asks_to_end(signals):
+            end_s = time.monotonic() + RESTORE_LIMIT_S
+            poll.unregister(signals)
+            signals = None
+        else:
+            time.sleep(LOOK_S)  # another signal's number: the parent takes it out
+    return True
 
 
 if __name__ == "__main__":

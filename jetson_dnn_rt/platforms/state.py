@@ -170,8 +170,10 @@ class ClockState:
         """Remove the file: everything is restored."""
         self._file.unlink(missing_ok=True)
 
-    def give_back(self) -> bool:
+    def give_back(self, *, keep: bool = False) -> bool:
         """Restore the clocks that a process left changed; False when there are none.
+
+        With `keep` the file stays: the process may still be there.
 
         Values that can never be restored are skipped, with a remark, so that clocks can be set
         again. PlatformError: some could not be restored; the file stays for the next attempt.
@@ -189,7 +191,8 @@ class ClockState:
                 "clocks that a killed process left changed were not restored (a reboot "
                 f"restores them): {list_failures(refused)}"
             )
-        self.forget()
+        if not keep:
+            self.forget()
         return True
 
     def close(self) -> None:

@@ -10,6 +10,9 @@ watcher both peek at it there without removing it, so that neither misses it.
 
 The watcher ignores the signals that ask a process to end and has its own session. It runs
 without ``site`` and imports the standard library only: it is ready in 0.1 s.
+
+Such a lock need not be held for ever: rclpy keeps it while it sends, and Fast DDS waits some
+seconds for a lock in shared memory that another process held when it was killed.
 """
 
 from __future__ import annotations
@@ -28,6 +31,8 @@ NAME = "end watcher"
 
 STACKS = signal.SIGRTMAX
 """Signal on which the parent writes the stacks of its threads to stderr, in C."""
+
+_watched: list[socket.socket] = []
 
 _CODE = """
 # End watcher of a jetson_dnn_rt node.
@@ -59,7 +64,7 @@ while os.getppid() == parent:
     if signal.SIGINT in seen or signal.SIGTERM in seen:
         break
     time.sleep(0.05)  # another signal's number: the parent takes it out
-# A machine that stands still, such as a virtual one that is moved, takes nothing off the time.
+# Steps of at most 0.1 s: a machine may stand still, such as a virtual one that is moved.
 while os.getppid() == parent and limit_s > 0.0:
     begin_s = time.monotonic()
     time.sleep(0.02)
@@ -77,6 +82,7 @@ def start_end_watcher(signals: socket.socket, limit_s: float) -> None:
     `signals` receives the numbers of signals; `limit_s` after SIGINT or SIGTERM the stacks are
     written and the process is killed.
     """
+    _watched[:] = [signals]
     faulthandler.register(STACKS, file=2)
     command = code_command(_CODE, str(os.getpid()), str(limit_s), str(int(STACKS)))
 
@@ -92,3 +98,17 @@ def start_end_watcher(signals: socket.socket, limit_s: float) -> None:
         FAULTS.note_dead(NAME, f"it was terminated (code {process.wait()})")
 
     start_thread(watch, NAME)
+
+
+def stop_signals() -> socket.socket | None:
+    """Return the socket that receives the numbers of signals; None without a watcher."""
+    return _watched[0] if _watched else None
+
+
+def asks_to_end(signals: socket.socket) -> bool:
+    """Whether SIGINT or SIGTERM is among the numbers in a socket, which stay there."""
+    try:
+        seen = signals.recv(64, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except OSError:
+        return False
+    return signal.SIGINT in seen or signal.SIGTERM in seen

@@ -15,7 +15,8 @@ pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 
 
 from clock_ends import NODE, Board, Writer, end_many
 
-from jetson_dnn_rt.nodes.process.running import END_HANGS, KILLED
+from jetson_dnn_rt.nodes.process.running import KILLED
+from jetson_dnn_rt.platforms.guardian import RESTORE_LIMIT_S
 
 RESTORED_BY_GUARDIAN = "restored the clocks that process"
 
@@ -76,7 +77,10 @@ def test_clocks_that_hang_do_not_delay_the_end(tmp_path, busy_s):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_clocks_come_back_though_no_python_can_run(tmp_path, number):
-    """EDGES 6: a thread keeps the interpreter's lock for ever; the process is killed for it."""
+    """EDGES 6: a thread keeps the interpreter's lock for ever; the process is killed for it.
+
+    The guardian does not wait for that.
+    """
     board = Board(tmp_path)
     holds = (
         "import re, time\n"
@@ -84,10 +88,13 @@ def test_clocks_come_back_though_no_python_can_run(tmp_path, number):
         "def hold(seconds):\n"
         "    re.match('(a+)+$', 'a' * 60 + 'b') if seconds == 5.0 else sleep(seconds)\n"
         "time.sleep = hold\n"
+        "from jetson_dnn_rt.nodes.process import running\n"
+        "running.KILL_LIMIT_S = 2.5\n"
     )
     with Writer(board, holds + NODE, board.tables, "coordinator", 1, 5.0) as writer:
         writer.wait_for("set")
         time.sleep(0.2)  # nothing could tell that the lock is held now
         writer.end_in_time(number)
-        # The first where the main thread was still able to begin the end.
-        assert writer.process.returncode in (END_HANGS, KILLED)
+        assert writer.process.returncode == KILLED
+        assert RESTORED_BY_GUARDIAN in writer.errors
+        assert f"{RESTORE_LIMIT_S:g} s after it was asked to end" in writer.errors

@@ -9,6 +9,7 @@ import array
 import contextlib
 import fcntl
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -101,6 +102,17 @@ def test_a_machine_that_stands_still_makes_no_orderly_end_a_failure(start):
             os.kill(pid, number)
         time.sleep(2.0 if number == signal.SIGSTOP else 0.0)
     assert process.end() == 0, process.said
+
+
+def test_an_orderly_end_leaves_no_shared_memory_behind(start):
+    """Up to 35 MB a process; and one that dies in the middle of sending holds up the others."""
+    process = start("detector", "-p", "model:=null:1", "-p", "autostart:=true")
+    process.wait_for("schedulable")
+    maps = Path(f"/proc/{process.pid}/maps").read_text()
+    segments = set(re.findall(r"/dev/shm/fast\w+_[0-9a-f]{16}\b", maps))
+    assert segments  # of the DDS participant
+    assert process.end(signal.SIGTERM) == 0, process.said
+    assert not [segment for segment in segments if os.path.exists(segment)]
 
 
 def test_the_segmenter_comes_up_alone_and_ends(start):
@@ -220,6 +232,7 @@ def test_a_signal_ends_a_process_that_cannot_run_any_python(kind):
         else "threading.Thread(target=hold, daemon=True).start()"
     )
     code = HOLDING.format(statement="pass" if full else statement, start=begin)
+    code = code.replace("running.run_node", "running.KILL_LIMIT_S = 1.5\nrunning.run_node")
     with running(code) as (process, read_end):
         if full:
             # Full when it no longer grows: a write that does not fit into what is left of a page
@@ -243,6 +256,16 @@ def test_a_signal_ends_a_process_that_cannot_run_any_python(kind):
             with open(read_end, closefd=False) as output:
                 text = output.read()
             assert "in hold" in text, text  # the stack of the thread
+
+
+def test_a_lock_that_is_held_for_some_seconds_makes_no_orderly_end_a_failure():
+    """Fast DDS waits for a lock of a process that was killed; rclpy has the interpreter's then."""
+    statement = "import ctypes; ctypes.PyDLL(None).usleep(2_500_000)"
+    begin = "threading.Thread(target=hold, daemon=True).start()"
+    with running(HOLDING.format(statement=statement, start=begin)) as (process, read_end):
+        assert os.read(read_end, 7) == b"holding"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(END_TIMEOUT_S) == SIGNAL
 
 
 def test_output_that_nobody_reads_does_not_delay_the_end():

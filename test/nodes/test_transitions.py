@@ -299,6 +299,16 @@ def test_a_shutdown_that_fails_finalizes_all_the_same(ros):
     assert state_of(ros, "publishing") == "finalized"
 
 
+def test_a_destroyed_node_still_tells_its_last_state(ros):
+    """A thread that is late asks for it; rclpy's own object would end the process then."""
+    node = ros.make(Publishing)
+    assert node.trigger_shutdown() == SUCCESS
+    for _ in range(2):
+        ros.call(node.destroy_node)
+        assert node.state_name == "finalized"
+        assert node.trigger_shutdown() == SUCCESS
+
+
 def test_an_unforeseen_error_in_a_child_releases_the_whole_process(ros):
     """Half of the tasks, running, would look like success."""
     graph = Graph(ros)

@@ -10,6 +10,7 @@ what the distributions have.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from lifecycle_msgs.srv import GetAvailableTransitions, GetState
@@ -48,6 +49,7 @@ __all__ = [
     "find_transitions",
     "given_parameters",
     "make_executor",
+    "release_state",
     "take_event",
 ]
 
@@ -88,6 +90,29 @@ def find_transitions(node: Node) -> Callable[[], set[int]]:
     return lambda: {
         one.transition.id for one in answer(kind.Request(), kind.Response()).available_transitions
     }
+
+
+def release_state(node: Any) -> None:
+    """Release what rclpy keeps of a destroyed lifecycle node until it is collected as garbage.
+
+    That holds the DDS participant, whose shared memory would stay behind when the process exits.
+    Only of a finalized node, which has no more transitions: who asks for its state later, such as
+    a thread that is late, is told that.
+    """
+    machine = getattr(node, "_state_machine", None)
+    destroy = getattr(machine, "destroy_when_not_in_use", None)
+    if machine is None or destroy is None:  # another rclpy, or the second call
+        return
+    if machine.current_state[1] != "finalized":
+        return
+    node._state_machine = SimpleNamespace(
+        current_state=machine.current_state,
+        initialized=True,  # else it does not answer
+        available_states=(),
+        available_transitions=(),
+        transition_graph=(),
+    )
+    destroy()
 
 
 def _callback_of(node: Node, name: str) -> Callable[..., Any]:

@@ -30,6 +30,7 @@ from jetson_dnn_rt.nodes.process.distribution import (
     find_state,
     find_transitions,
     given_parameters,
+    release_state,
 )
 from jetson_dnn_rt.nodes.process.guard import guard, guard_client, guard_service
 from jetson_dnn_rt.nodes.process.late_answer import answer_late
@@ -312,6 +313,7 @@ class ManagedNode(LifecycleNode):
         """Destroy the node and everything it made."""
         self._live.clear()
         super().destroy_node()
+        release_state(self)
 
     @on_ros_thread
     def destroy_publisher(self, publisher: Any) -> bool:

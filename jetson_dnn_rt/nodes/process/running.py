@@ -48,21 +48,21 @@ PACKAGE = "jetson_dnn_rt"
 CLOCKS_LIMIT_S = 0.2
 """After a signal: clocks that are not restored by then are left to their guardian."""
 
-SHUTDOWN_LIMIT_S = 0.4
+SHUTDOWN_LIMIT_S = 0.8
 """After a signal: what is not shut down by then is left to the operating system."""
 
-END_LIMIT_S = 0.7
+END_LIMIT_S = 1.2
 """After a signal: the main thread waits no longer for the end, whatever hangs."""
 
 FLUSH_LIMIT_S = 0.1
 """Output that has not been read by then is lost."""
 
-KILL_LIMIT_S = 1.5
-"""After a signal: a process that cannot end itself is killed by its watcher then, early enough for
-the guardian to restore the clocks within 2 s. Not closer to `END_LIMIT_S`, or a loaded machine
-that runs the main thread some tenths late would make an orderly end a failure."""
+KILL_LIMIT_S = 8.0
+"""After a signal: a process that cannot end itself is killed by its watcher then. Late enough for
+Fast DDS to get over a lock that a killed process held (up to 6 s were seen), and before `ros2
+launch` kills it, after 10 s. The guardian has restored the clocks long before."""
 
-HANG_LIMIT_S = 4.0
+HANG_LIMIT_S = 9.5
 """After a signal: the same where the watcher is missing. So much later because the time goes on
 while a machine stands still."""
 
