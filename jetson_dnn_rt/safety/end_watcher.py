@@ -11,8 +11,9 @@ watcher both peek at it there without removing it, so that neither misses it.
 The watcher ignores the signals that ask a process to end and has its own session. It runs
 without ``site`` and imports the standard library only: it is ready in 0.1 s.
 
-Such a lock need not be held for ever: rclpy keeps it while it sends, and Fast DDS waits some
-seconds for a lock in shared memory that another process held when it was killed.
+It leaves time for a lock that is not held for ever: rclpy keeps the interpreter's lock while it
+sends, and Fast DDS may wait some seconds then, for a lock in shared memory that another process
+held when it was killed.
 """
 
 from __future__ import annotations

@@ -108,9 +108,7 @@ def release_state(node: Any) -> None:
     node._state_machine = SimpleNamespace(
         current_state=machine.current_state,
         initialized=True,  # else it does not answer
-        available_states=(),
         available_transitions=(),
-        transition_graph=(),
     )
     destroy()
 
