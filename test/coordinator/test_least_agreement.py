@@ -171,7 +171,10 @@ def test_of_a_variant_that_was_never_compared_nothing_is_known(library, run, cap
 
 
 def test_the_ruined_yolox_nano_never_runs(user, run, shared_data, caplog):
-    """`svd-0.50` finds none of the boxes of YOLOX-nano and is faster: built, refused, not run."""
+    """`svd-0.50` finds none of the boxes of YOLOX-nano at half the cost: built, refused, not run.
+
+    That a faster one is not run either is `test_what_build_measured_decides`, with given times.
+    """
     model = f"onnx:{shared_data / 'models/yolox_nano.onnx'}"
     small = "svd-0.50@openvino-fp32"
     video = cv2.VideoCapture(str(shared_data / "video/dashcam_white_right.mp4"))
@@ -180,7 +183,11 @@ def test_the_ruined_yolox_nano_never_runs(user, run, shared_data, caplog):
         cv2.imwrite(str(user / "road" / f"{number:03}.png"), video.read()[1])
     write_parameters(model, small, "images:road")
     options = "--method svd --no-data-aware --least-agreement 0 --frames images:road"
-    assert run("compress", "--model", model, "--ranks", "macs:0.5", *options.split())[0] == 0
+    code, reduced, errors = run(
+        "compress", "--model", model, "--ranks", "macs:0.5", *options.split()
+    )
+    assert code == 0, errors
+    assert reduced["macs_reduction"] > 0.45
     code, built, errors = run("build", "--params", "robot.yaml", "--runs", "5")
     assert code == 0, errors
     found = {variant["variant"]: variant for variant in built["variants"]}
@@ -188,7 +195,6 @@ def test_the_ruined_yolox_nano_never_runs(user, run, shared_data, caplog):
     assert found[small]["state"] == "refused"
     assert found[small]["agreement"]["value"] < 0.5
     assert "try: keep more of the network" in found[small]["reason"]
-    assert found[small]["time_ms"]["p50"] < found[FULL]["time_ms"]["p50"]
     assert evaluate(run, "images:road") == {FULL}
     assert f"variant {small} of {model} is left out" in caplog.text
 
