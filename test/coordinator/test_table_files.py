@@ -182,6 +182,17 @@ JSON_VALUES = st.one_of(
 GOOD = json.dumps(table_files._to_json(make_file(1, 2, 2)))
 
 
+@pytest.mark.parametrize("indices", [0, [], [[0], [1]]])
+def test_indices_that_are_no_list_are_refused(tmp_path, indices):
+    """The search below finds it once in thousands of files."""
+    value = json.loads(GOOD)
+    value["clocks"]["indices"] = indices
+    path = tmp_path / "tables.json"
+    path.write_text(json.dumps(value))
+    with pytest.raises(ConfigurationError, match="indices must be"):
+        load_tables(path)
+
+
 @settings(
     max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

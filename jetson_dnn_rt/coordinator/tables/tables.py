@@ -50,10 +50,12 @@ class ClockTable:
     max_q: int  # position of its most frugal one
 
     def __post_init__(self) -> None:
+        if self.indices.ndim != 1 or not self.indices.size:
+            raise ValueError(f"indices must be a list of numbers: {self.indices.tolist()}")
         count = len(self.indices)
-        if count == 0 or self.idle_w.shape != (count,):
+        if self.idle_w.shape != (count,):
             raise ValueError(
-                f"idle_w must have one value for each of {count} >= 1 indices: {self.idle_w.shape}"
+                f"idle_w must have one value for each of {count} indices: {self.idle_w.shape}"
             )
         if not self.idle_w.min() >= 0.0:
             raise ValueError(f"idle_w must be >= 0: {self.idle_w.min()}")
