@@ -67,6 +67,10 @@ class StillRunningError(JetsonDnnRtError, TimeoutError):
     """A stage of a task has not returned yet, so its resources cannot be released."""
 
 
+class RunCancelledError(JetsonDnnRtError):
+    """A run of a network ended early because another thread cancelled it; it has no result."""
+
+
 class NotANumberError(JetsonDnnRtError):
     """A network returned NaN; `stage` is None when only its last outputs were checked."""
 

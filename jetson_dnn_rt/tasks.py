@@ -67,6 +67,9 @@ class Stage:
     span: int = 1  # number of the task's stages it covers: a back end may do several in one run
     device: str = "cpu"
     """``cpu``, ``cuda``, ``dla0``, ... The engine bounds how many run there at once."""
+    cancel: Callable[[], None] | None = None
+    """Lets `run`, which another thread is in, raise `RunCancelledError` soon; see
+    `jetson_dnn_rt.backends.base.Runner.cancel`. None where a run always takes its whole time."""
     run_batch: Callable[[Sequence[Work]], None] | None = None
     """Does the work for frames of several tasks of one batch group at once; the first is the frame
     of the task whose stage this is. None where each runs by itself."""
@@ -112,6 +115,7 @@ class JobRecord:
     admission: Admission
     stages: tuple[StageRecord, ...]  # the stages that ran
     copied_bytes: int = 0  # see `Work`
+    cancelled_ns: int = 0  # time of the stage that was cancelled, which is not in `stages`; else 0
 
     @classmethod
     def alone(
@@ -173,7 +177,8 @@ class JobRecord:
     @property
     def overhead_ns(self) -> int:
         """Response time that is neither execution nor waiting for other jobs."""
-        return self.response_time_ns - self.execution_time_ns - self.waiting_ns
+        busy_ns = self.execution_time_ns + self.cancelled_ns + self.waiting_ns
+        return self.response_time_ns - busy_ns
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,6 +68,8 @@ class Runner(ABC):
     device: str = "cpu"  # or ``cuda``: where the outputs are
     takes_any_batch: bool = False
     """Whether inputs may have any first dimension; every run then returns new arrays."""
+    can_cancel: bool = False
+    """Whether `cancel` ends a run; where it does not, a run always takes its whole time."""
 
     def __init__(self, part: Part) -> None:
         self.name = part.name
@@ -114,6 +116,13 @@ class Runner(ABC):
 
     @abstractmethod
     def _run(self, values: list[Array]) -> tuple[Array, ...]: ...
+
+    def cancel(self) -> None:
+        """Let the run that another thread is in raise `RunCancelledError` soon; returns at once.
+
+        It is lost where the run has not begun or is over: whoever still waits asks again. Later
+        runs are not affected.
+        """
 
     def to_host(self, values: Sequence[Array]) -> HostArrays:
         """Copy boundary tensors to the host, where decoders read them."""

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from jetson_dnn_rt.backends.base import Array, BackendInfo, HostRunner, Runner, inspect_library
 from jetson_dnn_rt.clock import Clock
-from jetson_dnn_rt.errors import ModelError
+from jetson_dnn_rt.errors import ModelError, RunCancelledError
 from jetson_dnn_rt.models.graph.quantized_part import count_quantized
 from jetson_dnn_rt.models.model import Part
 from jetson_dnn_rt.safety.trust import private_folder
@@ -75,6 +75,7 @@ class OnnxRuntimeRunner(HostRunner):
     """
 
     backend = "onnxruntime"
+    can_cancel = True
 
     def __init__(self, part: Part, precision: str, threads: int) -> None:
         import onnxruntime
@@ -82,6 +83,7 @@ class OnnxRuntimeRunner(HostRunner):
         super().__init__(part)
         self.precision = precision
         self.version = str(onnxruntime.__version__)
+        self._make_options = onnxruntime.RunOptions
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
@@ -104,6 +106,7 @@ class OnnxRuntimeRunner(HostRunner):
                 raise ModelError(text) from error
             if wanted:
                 _check_kernels(optimized, wanted, part.name)
+        self._run_options: Any = None  # of the last run
         self._names = [value.name for value in self._session.get_inputs()]
         self._binding: Any = self._session.io_binding()
         self._listed: list[str] = []  # lists of boxes: their lengths are known after the run
@@ -129,7 +132,14 @@ class OnnxRuntimeRunner(HostRunner):
         self._bind_inputs(values)
         for name in self._listed:  # bound once, it would keep the shape of the previous run
             self._binding.bind_output(name, "cpu")
-        self._session.run_with_iobinding(self._binding)
+        # One for each run: an order to end the last one, given too late, does not reach this.
+        options = self._run_options = self._make_options()
+        try:
+            self._session.run_with_iobinding(self._binding, options)
+        except Exception as error:  # ONNX Runtime's own classes share no base but Exception
+            if not options.terminate:
+                raise
+            raise RunCancelledError(f"the run of {self.name} was cancelled") from error
         if not self._listed:
             return self._outputs
         self._values = self._binding.get_outputs()
@@ -138,7 +148,14 @@ class OnnxRuntimeRunner(HostRunner):
             for array, value in zip(self._outputs, self._values, strict=True)
         )
 
+    def cancel(self) -> None:
+        """See `Runner.cancel`; it ends at the next operator."""
+        options = self._run_options
+        if options is not None:
+            options.terminate = True
+
     def _close(self) -> None:
         super()._close()
+        self._run_options = None
         self._binding = self._session = None
         self._values = []

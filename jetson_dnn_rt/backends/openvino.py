@@ -24,7 +24,7 @@ from jetson_dnn_rt.backends.base import (
     inspect_library,
 )
 from jetson_dnn_rt.clock import Clock
-from jetson_dnn_rt.errors import ModelError
+from jetson_dnn_rt.errors import ModelError, RunCancelledError
 from jetson_dnn_rt.models.graph.quantized_part import count_quantized, make_unsigned
 from jetson_dnn_rt.models.model import Part
 
@@ -102,6 +102,7 @@ class OpenVinoRunner(HostRunner):
     """
 
     backend = "openvino"
+    can_cancel = True
 
     def __init__(self, part: Part, precision: str, threads: int) -> None:
         import openvino
@@ -128,6 +129,8 @@ class OpenVinoRunner(HostRunner):
         if precision in _TYPES and wanted != 0:
             _check_precision(compiled, precision, part.name)
         self._request: Any = compiled.create_infer_request()
+        self._infer = self._infer_here if threads > 1 else self._infer_there
+        self._cancelled = False
         outputs = enumerate(compiled.outputs)
         self._outputs = tuple(self._bind_output(index, port) for index, port in outputs)
 
@@ -147,13 +150,36 @@ class OpenVinoRunner(HostRunner):
 
     def _run(self, values: list[Array]) -> tuple[Array, ...]:
         self._bind_inputs(values)
-        # Not start_async(): it hands over to a thread of OpenVINO, which has neither the caller's
-        # priority nor its place in the order. On shared cores this costs a third.
-        self._request.infer(share_outputs=True)
+        self._cancelled = False
+        try:
+            self._infer()
+        except RuntimeError as error:
+            if not self._cancelled:
+                raise
+            raise RunCancelledError(f"the run of {self.name} was cancelled") from error
         return tuple(
             self._request.get_output_tensor(index).data if array is None else array
             for index, array in enumerate(self._outputs)
         )
+
+    def _infer_here(self) -> None:
+        """On the calling thread, with its priority and its place in the order.
+
+        `start_async` hands over to a thread of OpenVINO: on shared cores that costs a third.
+        """
+        self._request.infer(share_outputs=True)
+
+    def _infer_there(self) -> None:
+        """With one thread a run on the calling one cannot be cancelled: it never looks."""
+        self._request.start_async(share_inputs=True)
+        self._request.wait()
+
+    def cancel(self) -> None:
+        """See `Runner.cancel`; it ends at the next operator."""
+        request = self._request
+        if request is not None:
+            self._cancelled = True
+            request.cancel()
 
     def _close(self) -> None:
         super()._close()

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from jetson_dnn_rt.clock import Clock, SteadyClock
 from jetson_dnn_rt.config.process import RealtimeConfig
 from jetson_dnn_rt.config.task import TaskConfig
-from jetson_dnn_rt.errors import FrameError, NotANumberError, StillRunningError
+from jetson_dnn_rt.errors import FrameError, NotANumberError, RunCancelledError, StillRunningError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.runtime.delivery import THREAD as DELIVERY_THREAD
 from jetson_dnn_rt.runtime.delivery import Delivery, Observer
@@ -37,6 +37,10 @@ logger = logging.getLogger(__name__)
 
 WATCHDOG_THREAD = "rt-watchdog"
 WATCH_NS = 1_000_000_000  # the watchdog checks the threads at least this often
+ASK_AGAIN_NS = 1_000_000
+"""Pause after which a stage is told again to end; doubled each time, `MOST_DOUBLED` times."""
+MOST_DOUBLED = 6
+CANCEL_LIMIT_NS = 250_000_000  # a hanging stage that was told to end is given up after this
 DEAF_AFTER_S = 5.0  # observers that take longer for one record are reported
 
 MAX_RESTARTS = 3  # of a task within WINDOW_NS
@@ -139,6 +143,9 @@ class _Worker:
     thread: threading.Thread | None = None
     job: Job | None = None  # whose stage it runs, with that of the job's mates
     stage_start_ns: int = 0
+    asks: int = 0  # how often its stage was told to end
+    ask_ns: int = 0  # time of the next
+    hangs: bool = False  # whether that is because it hangs
     abandoned: bool = False
     users: tuple[tuple[str, Stage], ...] = ()  # the tasks whose stage it was left behind in
 
@@ -179,6 +186,8 @@ class Executor:
         self._awaited: list[tuple[set[_Worker], Callable[[], None]]] = []
         self._leaving = False  # whether any task waits to be forgotten
         self._watched_ns = 0
+        self._look_ns: int | None = None  # when the watchdog looks next, by its last plan
+        self._sooner_ns: int | None = None  # when it must, because of a stage started since
         self._observers: list[Observer] = []
         self._delivery = Delivery()
         self._watchdog_thread: threading.Thread | None = None
@@ -212,6 +221,7 @@ class Executor:
                     self._engine.flush(task, now_ns, "shutdown")
                 self._engine.tasks[task].suspended = "shutdown"
             self._stopping = True
+            self._cancel_flushed()
             self._hand_over()
             self._condition.notify_all()
         self._wake_watchdog()
@@ -317,6 +327,7 @@ class Executor:
             with self._recovering():
                 self._engine.flush(task, self.clock.now_ns(), reason)
             self._engine.tasks[task].suspended = reason
+            self._cancel_flushed()
             self._hand_over()
             self._forget_idle()
             if not self._wait_for(lambda: self._tasks.get(task) is not entry, timeout_s):
@@ -603,7 +614,10 @@ class Executor:
                         if error is None:
                             engine.boundary(job, clock.now_ns(), start_ns, end_ns)
                         else:
-                            self._fail(job, error)
+                            if worker.asks and isinstance(error, RunCancelledError):
+                                self._see_cancelled(worker, job, start_ns, end_ns)
+                            else:
+                                self._fail(job, error)
                             error = None
                         if self._leaving or self._awaited:
                             self._see_return(worker)
@@ -624,6 +638,10 @@ class Executor:
                     mates = job.mates
                     worker.stage_start_ns = clock.now_ns()
                     worker.job = job
+                    worker.asks = worker.ask_ns = 0
+                    worker.hangs = False
+                    if job.hopeless_ns and job.hopeless_ns < (self._look_ns or job.hopeless_ns):
+                        self._look_at_latest(job.hopeless_ns + 1)
                     failures = 0
                 except Exception as raised:
                     # The engine's present step is lost, as one failed frame; the worker goes on.
@@ -685,6 +703,20 @@ class Executor:
         except Exception as error:
             self._recover(error)
 
+    def _see_cancelled(self, worker: _Worker, job: Job, start_ns: int, end_ns: int) -> None:
+        """End the job of a stage that ended because it was told to; the lock is held."""
+        now_ns = self.clock.now_ns()
+        if not worker.hangs:
+            self._engine.cancelled(job, now_ns, start_ns, end_ns)
+            return
+        stage = self._tasks[job.task].next_stage(job).name
+        reason = (
+            f"stage {stage} of {job.variant} hangs: ended after {(end_ns - start_ns) / 1e9:g} s"
+        )
+        logger.error("task %s: %s", job.task, reason)
+        if withdrawn := self._engine.fail(job, now_ns, reason, "hangs"):
+            logger.error("variant %s of task %s is withdrawn: %s", withdrawn, job.task, reason)
+
     def _fail(self, job: Job, error: BaseException) -> None:
         # A frame that is not an image is the frame's fault, anything else the variant's. NaN
         # outputs, where several variants ran: from now on each stage is checked.
@@ -735,8 +767,17 @@ class Executor:
     # -- watchdog ------------------------------------------------------------------------------
 
     def _watch(self) -> None:
-        """Wake when the first running stage could hang; none started later is due earlier."""
+        """Wake when the first running stage could hang, or becomes hopeless.
+
+        No stage that starts later can hang earlier; one that becomes hopeless earlier wakes it.
+        """
+        try:
+            self.realtime.apply_to_io()  # it has to be in time though all workers are busy
+        except Exception as refused:
+            FAULTS.note("real-time set-up of the watchdog", refused)
         while True:
+            with self._watchdog_condition:
+                self._sooner_ns = None
             with self._condition:
                 now_ns = self._watched_ns = self.clock.now_ns()
                 wake_ns = now_ns + WATCH_NS if self._tasks else None
@@ -749,17 +790,16 @@ class Executor:
                             self._begin_restart(name, task)
                 for worker in list(self._workers):
                     if (job := worker.job) is not None:
-                        due_ns = worker.stage_start_ns + self._stage_timeout_ns(job)
-                        if due_ns <= now_ns:
-                            self._give_up(worker, job, now_ns)
-                            wake_ns = now_ns  # for the restart
-                        else:
-                            wake_ns = min(wake_ns or due_ns, due_ns)
+                        due_ns = self._look_at(worker, job, now_ns)
+                        wake_ns = min(wake_ns or due_ns, due_ns)
+                self._look_ns = wake_ns
                 if not self._stopping:
                     self._check_threads()
             with self._watchdog_condition:
                 if self._stopping:
                     return
+                if self._sooner_ns is not None:
+                    wake_ns = min(wake_ns or self._sooner_ns, self._sooner_ns)
                 self._watchdog_condition.wait_until(wake_ns)
                 if self._stopping:
                     return
@@ -767,6 +807,50 @@ class Executor:
     def _wake_watchdog(self) -> None:
         with self._watchdog_condition:
             self._watchdog_condition.notify_all()
+
+    def _look_at_latest(self, time_ns: int) -> None:
+        """Let the watchdog look at this time, if not before; the lock is held."""
+        self._look_ns = time_ns
+        with self._watchdog_condition:
+            if self._sooner_ns is None or time_ns < self._sooner_ns:
+                self._sooner_ns = time_ns
+            self._watchdog_condition.notify_all()
+
+    def _look_at(self, worker: _Worker, job: Job, now_ns: int) -> int:
+        """End or give up a stage that takes too long; returns when to look again."""
+        hung_ns = worker.stage_start_ns + self._stage_timeout_ns(job)
+        cancel = None if job.mates else self._tasks[job.task].next_stage(job).cancel
+        given_up_ns = hung_ns if cancel is None else hung_ns + CANCEL_LIMIT_NS
+        if given_up_ns <= now_ns:
+            self._give_up(worker, job, now_ns)
+            return now_ns  # for the restart
+        if cancel is None:
+            return hung_ns
+        if hung_ns <= now_ns:
+            worker.hangs = True
+        elif not job.cancel_reason and now_ns <= job.hopeless_ns:
+            return min(hung_ns, job.hopeless_ns + 1)
+        elif not (job.cancel_reason or job.hopeless_ns):
+            return hung_ns
+        if worker.ask_ns <= now_ns:
+            self._ask(worker, cancel, now_ns)
+        return min(worker.ask_ns, hung_ns if now_ns < hung_ns else given_up_ns)
+
+    def _ask(self, worker: _Worker, cancel: Callable[[], None], now_ns: int) -> None:
+        """Tell a worker's stage to end: it may not have begun yet, hence more than once."""
+        worker.ask_ns = now_ns + (ASK_AGAIN_NS << min(worker.asks, MOST_DOUBLED))
+        worker.asks += 1
+        try:
+            cancel()
+        except Exception as error:
+            FAULTS.note("cancelling a stage", error)
+
+    def _cancel_flushed(self) -> None:
+        """Tell the running stages of jobs that were flushed to end; the lock is held."""
+        now_ns = self.clock.now_ns()
+        for worker in list(self._workers):
+            if worker.job is not None and worker.job.cancel_reason:
+                self._look_at_latest(self._look_at(worker, worker.job, now_ns))
 
     def _check_threads(self) -> None:
         """Replace workers that have died, and report observers that do not return."""
@@ -921,7 +1005,10 @@ def _make_table(parameters: TaskParameters, variant: str, stages: Sequence[Stage
 
 
 def _list_runs(stages: Sequence[Stage]) -> list[Run]:
-    return [Run(stage.span, stage.device, stage.run_batch is not None) for stage in stages]
+    return [
+        Run(stage.span, stage.device, stage.run_batch is not None, stage.cancel is not None)
+        for stage in stages
+    ]
 
 
 def _make_demand(state: TaskState) -> TaskDemand:

@@ -20,6 +20,8 @@ fastest variant that the job may still choose.
 previous job is done counts (blocking); work that merely waits does not, because it may be skipped
 itself.
 * At each boundary it is tested again for the remaining stages; if it does not fit: ``aborted``.
+  A stage that can be cancelled is not waited for: the driver ends it as soon as the rest after it
+  would not fit any more.
 * At each boundary, and at the start, a `Selector` chooses the variant of the next stage.
 * One waiting job per task; the newest wins, the older one is ``superseded``. A task runs one job
   at a time.
@@ -63,6 +65,8 @@ from jetson_dnn_rt.tasks import (
 
 KEPT_OUT = ("budget", "blocking")
 """Reasons of skipped jobs that would have run with a smaller budget."""
+
+CANCELLED = "cancelled"  # reason of hopeless jobs whose stage was ended before it was done
 
 LOST = "failed: scheduling engine"  # reason of jobs that the engine itself raised at
 
@@ -371,6 +375,28 @@ class Engine:
         else:
             self._make_ready(job, now_ns)
 
+    @property
+    def next_hopeless_ns(self) -> int | None:
+        """Time to look whether `find_hopeless` gives a job; None while none could become so."""
+        times_ns = [job.hopeless_ns for job in self._running if job.hopeless_ns]
+        return min(times_ns) + 1 if times_ns else None
+
+    def find_hopeless(self, now_ns: int) -> list[Job]:
+        """Running jobs that cannot make their deadlines any more, and whose stage can be ended."""
+        return [job for job in self._running if 0 < job.hopeless_ns < now_ns]
+
+    def cancelled(self, job: Job, now_ns: int, start_ns: int, end_ns: int) -> None:
+        """End a job whose stage was cancelled as ``aborted``."""
+        if job.ended:
+            return
+        self._stop_running(job, now_ns)
+        state = self.tasks[job.task]
+        job.cancelled_ns = end_ns - start_ns
+        if not job.cancel_reason:
+            # It would have taken longer: at least that is known.
+            state.observe(job.variant, job.next_stage, job.cancelled_ns + 1)
+        self._end(job, now_ns, Outcome.ABORTED, job.cancel_reason or CANCELLED)
+
     def fail(
         self, job: Job, now_ns: int, reason: str, kind: str = "", *, blame_variant: bool = True
     ) -> str:
@@ -536,8 +562,22 @@ class Engine:
         self._running[job] = None
         for member in (job, *job.mates):
             self._begin(member, now_ns, usual_end_ns)
+        run = state.runs[variant][stage]
+        if run is not None and run.cancels and not job.mates:
+            self._plan_cancel(state, job, stage + run.span)
         if len(self._running) == self.workers:
             self._saturated_since = now_ns
+
+    def _plan_cancel(self, state: TaskState, job: Job, then: int) -> None:
+        """Find when a job that starts a stage becomes hopeless; `then` is the stage after it."""
+        if job.admission is Admission.PROBE:
+            return
+        rest_ns = 0
+        if then < len(state.parameters.stages):
+            rest_ns = shortest_ns(self._selector, state, job, then, state.remaining_usual_ns)
+        job.hopeless_ns = job.absolute_deadline_ns - rest_ns
+        # Nothing waits for it longer than that.
+        job.usual_end_ns = min(job.usual_end_ns, job.hopeless_ns)
 
     def _begin(self, job: Job, now_ns: int, usual_end_ns: int) -> None:
         state = self.tasks[job.task]
@@ -608,6 +648,7 @@ class Engine:
         self._saturated_since = None
         del self._running[job]
         job.running = False
+        job.hopeless_ns = 0
         if self._has_limits:
             self._devices.give_back(job)
         mates = job.mates

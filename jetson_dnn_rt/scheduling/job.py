@@ -44,6 +44,10 @@ class Job:
     place: int = 0  # number of its last arrival in the ready queue
     usual_end_ns: int = 0  # expected end of the running stage, by its usual time
     due_ns: int = 0  # the same by its budget
+    hopeless_ns: int = 0
+    """Time after which the job misses its deadline even if the running stage ended at once; 0 where
+    that stage cannot be cancelled, or is not to be."""
+    cancelled_ns: int = 0  # time of the stage that was cancelled
     device: str = ""  # device of the running stage, if it has a limit
     mates: tuple[Job, ...] = ()  # the other jobs of the batch that it leads now
     stages: list[StageRecord] = field(default_factory=list)
@@ -103,6 +107,7 @@ class Ending:
             admission=Admission.NONE if job.start_ns is None else job.admission,
             stages=tuple(job.stages),
             copied_bytes=job.work.copied_bytes,
+            cancelled_ns=job.cancelled_ns,
         )
 
     def _lag_ns(self) -> int:

@@ -30,6 +30,7 @@ class Run:
     device: str = "cpu"  # ``cpu``, ``cuda``, ... See ``max_inflight`` of the engine
     batches: bool = False
     """Whether it can run for frames of several tasks of a batch group at once."""
+    cancels: bool = False  # whether it can be ended while it runs
 
 
 class BudgetEstimator:

@@ -102,7 +102,8 @@ class Pipeline:
 
         core = TENSORRT.get(self.spec.backend)
         device = runner.device if core is None else f"dla{core}"
-        return Stage(name, run, piece.span, device, run_batch)
+        cancel = runner.cancel if runner.can_cancel else None
+        return Stage(name, run, piece.span, device, cancel, run_batch)
 
     def _run_decode(self, work: Work) -> None:
         self.processor.decode(work)
