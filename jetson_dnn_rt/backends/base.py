@@ -117,7 +117,7 @@ class Runner(ABC):
     @abstractmethod
     def _run(self, values: list[Array]) -> tuple[Array, ...]: ...
 
-    def cancel(self) -> None:
+    def cancel(self) -> None:  # noqa: B027  most back ends cannot
         """Let the run that another thread is in raise `RunCancelledError` soon; returns at once.
 
         It is lost where the run has not begun or is over: whoever still waits asks again. Later

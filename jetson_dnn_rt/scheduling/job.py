@@ -45,8 +45,8 @@ class Job:
     usual_end_ns: int = 0  # expected end of the running stage, by its usual time
     due_ns: int = 0  # the same by its budget
     hopeless_ns: int = 0
-    """Time after which the job misses its deadline even if the running stage ended at once; 0 where
-    that stage cannot be cancelled, or is not to be."""
+    """Time after which the job misses its deadline even if the running stage ended at once; 0
+    where that stage cannot be cancelled, or is not to be."""
     cancelled_ns: int = 0  # time of the stage that was cancelled
     device: str = ""  # device of the running stage, if it has a limit
     mates: tuple[Job, ...] = ()  # the other jobs of the batch that it leads now

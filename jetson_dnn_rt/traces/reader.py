@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jetson_dnn_rt.traces.schema import (
+    ADDED,
     METADATA_KEY,
     TracedJob,
     TraceMetadata,
@@ -158,7 +159,7 @@ def _read_metadata(part: Path) -> TraceMetadata:
         metadata = TraceMetadata.from_json(text)
     except ValueError as error:
         raise ValueError(f"{part}: {error}") from error
-    missing = set(make_schema(metadata).names) - set(names)
+    missing = set(make_schema(metadata).names) - set(names) - set(ADDED)
     if missing:
         raise ValueError(f"{part} is no job trace: it has no {', '.join(sorted(missing))}")
     return metadata
@@ -182,7 +183,8 @@ def _read_part(part: Path, columns: Sequence[str] | None) -> Iterator[pa.RecordB
             raise ValueError(f"{part} is damaged: {error}") from error
     else:
         for batch in _read_stream(part):
-            yield batch if columns is None else batch.select(list(columns))
+            known = batch.schema.names
+            yield batch if columns is None else batch.select([c for c in columns if c in known])
 
 
 def _read_stream(part: Path) -> Iterator[pa.RecordBatch]:
@@ -256,7 +258,12 @@ def _conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The columns of this release, in its order and types; unknown ones are ignored."""
     pa = require_pyarrow()
     try:
-        arrays = [batch.column(field.name).cast(field.type) for field in schema]
+        arrays = [
+            pa.nulls(batch.num_rows, field.type)
+            if field.name in ADDED and field.name not in batch.schema.names
+            else batch.column(field.name).cast(field.type)
+            for field in schema
+        ]
         for field, array in zip(schema, arrays, strict=True):
             _check_whole(field, array)
     except (pa.ArrowException, KeyError) as error:

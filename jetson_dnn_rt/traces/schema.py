@@ -36,10 +36,13 @@ _COLUMNS = (
     *("task", "camera", "variant", "outcome", "reason", "admission", "sequence", "stamp_ns"),
     *("warm_up", "start_ns", "capture_ns", "release_ns", "completion_ns"),
     *("absolute_deadline_ns", "waiting_ns", "lag_ns", "copied_bytes", "batch"),
+    "cancelled_ns",
 )
 _RECORD = tuple(name for name in _COLUMNS if name not in ("camera", "stamp_ns", "warm_up"))
 _TEXTS = ("task", "camera", "variant", "outcome", "reason", "admission", "name", "clocks")
-_OPTIONAL = ("stamp_ns", "start_ns", "copied_bytes", "batch")
+ADDED = ("cancelled_ns",)
+"""Columns that traces of earlier releases lack; read as empty."""
+_OPTIONAL = ("stamp_ns", "start_ns", "copied_bytes", "batch", *ADDED)
 _of_record, _of_stage = attrgetter(*_RECORD), attrgetter(*_STAGE)
 
 
@@ -174,7 +177,7 @@ def from_row(row: Mapping[str, Any]) -> TracedJob:
         values = {name: row[name] for name in _RECORD if name != "batch"}
         values["outcome"] = Outcome(row["outcome"])
         values["admission"] = Admission(row["admission"])
-        values["copied_bytes"] = row["copied_bytes"] or 0
+        values |= {name: row[name] or 0 for name in ("copied_bytes", "cancelled_ns")}
         record = JobRecord(**values, stages=stages)
         clocks = tuple(stage["clocks"] for stage in row["stages"])
         return TracedJob(record, row["camera"], row["stamp_ns"], row["warm_up"], clocks)

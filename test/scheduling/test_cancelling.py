@@ -15,7 +15,7 @@ CANCELS = (Run(cancels=True), Run())
 def make_engine(*tasks, usual=(10, 2), runs=CANCELS, workers=1):
     engine = Engine(workers)
     for task in tasks:
-        engine.add_task(task, {variant: runs for variant in task.variants})
+        engine.add_task(task, dict.fromkeys(task.variants, runs))
         for variant in task.variants:
             engine.seed_budgets(task.name, variant, [usual])
     return engine

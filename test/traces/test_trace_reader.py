@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
-from traced_jobs import METADATA, make_record, sequences, write_parquet_trace
+from traced_jobs import METADATA, make_record, sequences, write_parquet_trace, write_part
 
 from jetson_dnn_rt.traces import reader as trace_reader
 from jetson_dnn_rt.traces.reader import open_trace
@@ -110,6 +111,28 @@ def test_columns_of_other_releases_are_passed_over(tmp_path):
     table = table.set_column(index, "sequence", table["sequence"].cast(pa.int32()))
     parquet.write_table(table, tmp_path / "jobs-0000.parquet")
     assert [job.record for job in open_trace(tmp_path).jobs()] == RECORDS
+
+
+@pytest.mark.parametrize("kind", ["parquet", "stream"])
+def test_traces_of_releases_that_could_not_cancel_are_read(tmp_path, kind):
+    schema = make_schema(METADATA)
+    table = pa.Table.from_batches([make_batch(list(map(TracedJob, RECORDS)), schema)])
+    table = table.drop_columns(["cancelled_ns"])
+    if kind == "parquet":
+        parquet.write_table(table, tmp_path / "jobs-0000.parquet")
+    else:
+        with pa.ipc.new_stream(tmp_path / "jobs-0000.arrows", table.schema) as stream:
+            stream.write_table(table)
+    trace = open_trace(tmp_path)
+    assert [job.record for job in trace.jobs()] == RECORDS
+    (batch,) = trace.batches(["task", "cancelled_ns"])
+    assert batch.column("cancelled_ns").null_count == len(RECORDS)
+
+
+def test_the_time_of_a_cancelled_stage_comes_back(tmp_path):
+    record = replace(RECORDS[0], cancelled_ns=12_345)
+    write_part(tmp_path / "jobs-0000.parquet", [record])
+    assert [job.record for job in open_trace(tmp_path).jobs()] == [record]
 
 
 def write_with_metadata(path, text):

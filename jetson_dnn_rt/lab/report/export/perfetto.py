@@ -119,11 +119,22 @@ class _Tracks:
         if row["outcome"] in ("met", "late"):
             value = {"value": arguments["response_ms"]}
             yield self._event("C", process, completion_ns, "response_ms", args=value)
+        if cancelled_ns := row["cancelled_ns"]:
+            # Its network is shown as it ran: at the end of the job, on some worker.
+            begin = {"start_ns": completion_ns - cancelled_ns, "end_ns": completion_ns}
+            ended = {"name": "cancelled", "variant": row["variant"], "clocks": "", **begin}
+            stages = [*stages, ended]
         for index, stage in enumerate(stages):
-            yield from self._stage(process, row, index, stage)
+            yield from self._stage(process, row, index, stage, last=index == len(stages) - 1)
 
     def _stage(
-        self, process: int, row: Mapping[str, Any], index: int, stage: Mapping[str, Any]
+        self,
+        process: int,
+        row: Mapping[str, Any],
+        index: int,
+        stage: Mapping[str, Any],
+        *,
+        last: bool,
     ) -> Iterator[Event]:
         start_ns, end_ns, variant = stage["start_ns"], stage["end_ns"], stage["variant"]
         before = self._variants.get(row["task"], variant)
@@ -139,7 +150,6 @@ class _Tracks:
         workers, track = self._workers_process, self._place(start_ns, end_ns)
         name = f"{row['task']} {stage['name']}"
         yield self._event("X", workers, start_ns, name, track=track, **ran)
-        last = index == len(row["stages"]) - 1
         if index or not last:
             phase = "s" if index == 0 else "f" if last else "t"
             arrow = {"cat": "job", "id": self._jobs, **({"bp": "e"} if phase == "f" else {})}
