@@ -43,6 +43,7 @@ class BackendInfo:
     precisions: tuple[str, ...]  # supported on this machine
     reason: str = ""  # why something is not available; else empty
     fix: str = ""  # how to make it available
+    cancels: bool = False  # whether its runs can be ended while they are under way
 
 
 def inspect_library(name: str, fix: str) -> BackendInfo:

@@ -40,7 +40,7 @@ _INT8_KERNELS = frozenset(
 def inspect(name: str) -> BackendInfo:
     """Describe the back end, which needs only its library."""
     info = inspect_library(name, "pip install onnxruntime")
-    return replace(info, precisions=("fp32", "int8")) if info.available else info
+    return replace(info, precisions=("fp32", "int8"), cancels=True) if info.available else info
 
 
 def create(part: Part, name: str, precision: str, threads: int, clock: Clock) -> Runner:

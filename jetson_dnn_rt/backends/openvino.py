@@ -40,6 +40,7 @@ def inspect(name: str) -> BackendInfo:
     info = inspect_library(name, "pip install openvino")
     if not info.available:
         return info
+    info = replace(info, cancels=True)
     if not supports_bf16():
         return replace(info, precisions=("fp32", "int8"), reason=NO_BF16)
     return replace(info, precisions=("fp32", "bf16", "int8"))

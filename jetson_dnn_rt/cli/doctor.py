@@ -259,6 +259,7 @@ def check_backends(infos: Iterable[BackendInfo]) -> list[Check]:
         if info.available:
             note = f" ({info.reason})" if info.reason else ""
             detail = f"{info.version}: {', '.join(info.precisions)}{note}"
+            detail += "; runs can be cancelled" if info.cancels else ""
             working += [info.name] if info.name != "null" else []
         checks.append(Check(f"backend {info.name}", info.available, detail, info.fix))
     fix = "pip install openvino (x86-64), onnxruntime or torch"

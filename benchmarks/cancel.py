@@ -1,0 +1,354 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
+"""Cancelling a run that is under way: how soon it ends, and what that is worth under overload.
+
+latency   runs of each network on each back end that can cancel, told to end at a random moment of
+          their usual time: from the order to the error. After each, the next run must give the
+          same bits as before. Orders that came when the run was over are counted apart.
+overload  two networks under the executor, more frames than fit: whole; cancelled as soon as they
+          are hopeless; in stages, whose boundaries abort them; both. Sides take turns, on the same
+          frames at the same times. Frames are captured at LOAD / (C1 + C2), where C1 and C2 are
+          the times of both alone; the deadline is a multiple of C1 + C2.
+
+Passes if every run after a cancelled one is right, and cancelling delivers at least as many frames
+in time as stages do at every load and deadline.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.backends.bench import MODELS, load
+from benchmarks.harness.options import BESIDE, CORES, DATA, VIDEO, YOLOX, Options, echo
+from benchmarks.harness.processes import BenchmarkError
+from benchmarks.harness.tables import Report, say, tabulate
+from benchmarks.harness.tasks import (
+    add_task,
+    configure,
+    drain,
+    draw_frames,
+    find_cost_ns,
+    load_task,
+    running,
+    tick,
+)
+from benchmarks.harness.timing import alternate, find_quantiles, frozen_garbage
+from jetson_dnn_rt.backends.base import HostArrays, Runner
+from jetson_dnn_rt.backends.registry import create_runner, inspect_backend
+from jetson_dnn_rt.errors import JetsonDnnRtError, RunCancelledError
+from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.models.model import Model
+from jetson_dnn_rt.runtime.executor import Executor, Stages
+from jetson_dnn_rt.runtime.task import Task
+from jetson_dnn_rt.tasks import JobRecord, Outcome
+from jetson_dnn_rt.variants.measuring.sample_frames import prepare_inputs
+
+NETWORKS = ("detector", "segmenter", "yolox_nano", "deeplabv3", "resnet50")
+BACKENDS = ("onnxruntime", "openvino", "torch")
+SIDES = ("whole", "cancelled", "staged", "both")
+PARTS = ("latency", "overload")
+WARM_UP_RUNS = 5
+ALONE_RUNS = 30
+FRAMES = 16
+"""Scenes that both tasks are fed, in turn."""
+
+_TIMEOUT_S = 60.0
+_MOMENTS = (0.05, 0.85)
+"""Range of the moments at which a run is told to end, in shares of its usual time."""
+
+
+def add_arguments(add: Options) -> None:
+    """Add the options of the benchmark."""
+    add("--parts", list(PARTS), "default: both", choices=PARTS)
+    add("--networks", list(NETWORKS), "of latency; default: five", choices=MODELS)
+    add("--backends", list(BACKENDS), "of latency; default: all", choices=BACKENDS)
+    add("--threads", sorted({1, CORES}), "of latency: of one run", least=1, metavar="N")
+    add("--runs", 100, "of latency, cancelled, for each network, back end and N", least=1)
+    add("--data", DATA, f"folder with {VIDEO} and {YOLOX} ({BESIDE})", metavar="DIR")
+    add("--models", ["builtin:segmenter", "builtin:detector"], "of overload, two", metavar="MODEL")
+    add("--variant", "full@onnxruntime-fp32", "of overload", metavar="NAME")
+    add("--stages", 8, "of overload, where the networks are cut", least=2)
+    add("--loads", [1.5, 2.0, 3.0], "of overload", above=0, metavar="LOAD")
+    add(
+        "--deadline-factors", [1.25], "of overload: deadline = F * (C1 + C2)", above=0, metavar="F"
+    )
+    add("--inference-threads", CORES, "of overload: of one run (default: all cores)", least=1)
+    add("--rounds", 6, "of overload, of every side", least=1)
+    add("--seconds", 6.0, "of a round", above=0)
+    add("--quick", False, "few runs, one short round: nothing is judged")
+
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """Measure the parts; `BenchmarkError` when a run does not end."""
+    if args.quick:
+        args.runs, args.rounds, args.seconds = 5, 1, 1.0
+    result: dict[str, Any] = {}
+    passed = []
+    if "latency" in args.parts:
+        result["latency"] = _measure_latencies(args)
+        rows = [row for row in result["latency"] if "note" not in row]
+        passed.append(all(row["right"] == row["cancelled"] for row in rows))
+    if "overload" in args.parts:
+        with ExitStack() as stack:
+            result["overload"] = _measure_overload(args, stack)
+        passed.append(all(cell["passed"] for cell in result["overload"]["cells"]))
+    return {**result, "passed": None if args.quick else all(passed)}
+
+
+def report(result: Mapping[str, Any]) -> Report:
+    """Make a table of each part."""
+    parts: list[Any] = []
+    if "latency" in result:
+        parts += [
+            "latency: from the order to the end of the run, in ms",
+            tabulate(
+                result["latency"],
+                "network, backend, threads, run ms=run_ms:.1f, cancelled, too late=late",
+                "p50=latency_ms.p50:.2f, p99=latency_ms.p99:.2f, max=latency_ms.max:.2f",
+                "next run right=right, note",
+            ),
+        ]
+    if "overload" in result:
+        found = result["overload"]
+        costs = ", ".join(f"{name} {ms:.1f} ms" for name, ms in found["alone_ms"].items())
+        rows = [
+            {**cell, "side": side, **cell["sides"][side]}
+            for cell in found["cells"]
+            for side in SIDES
+        ]
+        parts += [
+            f"overload: alone: {costs}; frames in time per second",
+            tabulate(
+                rows,
+                ("load", lambda row: f"{row['load']:g}x"),
+                "deadline=deadline_ms:.0f, side, in time/s=in_time_per_s:.2f",
+                "per whole=ratio:.2f, frame p50 ms=frame_ms.p50:.1f, p99=frame_ms.p99:.1f",
+                "wasted=wasted:.1%",
+            ),
+        ]
+    return parts
+
+
+# -- latency -------------------------------------------------------------------------------------
+
+
+def _measure_latencies(args: argparse.Namespace) -> list[dict[str, Any]]:
+    rows = []
+    for network in args.networks:
+        try:
+            model, frames, _ = load(network, args.data)
+        except JetsonDnnRtError as error:
+            rows.append({"network": network, "note": str(error)})
+            continue
+        (image, *_) = prepare_inputs(model, frames[:1])
+        for backend in args.backends:
+            for threads in args.threads:
+                say(f"cancel: {network} on {backend}, {threads} threads")
+                row = {"network": network, "backend": backend, "threads": threads}
+                rows.append({**row, **_measure_latency(model, image, backend, threads, args.runs)})
+    return rows
+
+
+def _measure_latency(
+    model: Model, image: npt.NDArray[np.float32], backend: str, threads: int, runs: int
+) -> dict[str, Any]:
+    info = inspect_backend(backend)
+    if not info.available:
+        return {"note": info.reason}
+    with ExitStack() as stack:
+        runner = create_runner(model, backend, "fp32", threads=threads)
+        stack.callback(runner.close)
+        if not runner.can_cancel:
+            return {"note": "cannot cancel"}
+        return _cancel_runs(runner, image, runs)
+
+
+def _cancel_runs(runner: Runner, image: npt.NDArray[np.float32], runs: int) -> dict[str, Any]:
+    def run_once() -> HostArrays:
+        return tuple(np.array(value) for value in runner.to_host(runner.run([image])))
+
+    times_ns = []
+    for _ in range(WARM_UP_RUNS):
+        begin_ns = time.perf_counter_ns()
+        expected = run_once()
+        times_ns.append(time.perf_counter_ns() - begin_ns)
+    usual_ns = float(np.median(times_ns))
+    numbers = random.Random(0)
+    latencies_ns: list[int] = []
+    late = right = 0
+    while len(latencies_ns) < runs and late < 10 * runs:
+        pause_s = numbers.uniform(*_MOMENTS) * usual_ns / 1e9
+        latency_ns = _cancel_once(runner, image, pause_s)
+        if latency_ns is None:
+            late += 1
+            continue
+        latencies_ns.append(latency_ns)
+        right += all(map(np.array_equal, run_once(), expected))
+    found: dict[str, Any] = {
+        "run_ms": usual_ns / 1e6,
+        "cancelled": len(latencies_ns),
+        "late": late,
+        "right": right,
+    }
+    if latencies_ns:
+        found["latency_ms"] = find_quantiles(latencies_ns, "p50 p99 max", 1e6, 3)
+    return found
+
+
+def _cancel_once(runner: Runner, image: npt.NDArray[np.float32], pause_s: float) -> int | None:
+    """Nanoseconds from the order to the end of the run; None if the run was done before."""
+    begun = threading.Event()
+    outcome: list[Any] = []
+
+    def run() -> None:
+        begun.set()
+        try:
+            runner.run([image])
+            outcome.append(None)
+        except BaseException as error:
+            outcome.append((time.perf_counter_ns(), error))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    begun.wait(_TIMEOUT_S)
+    time.sleep(pause_s)
+    asked_ns = time.perf_counter_ns()
+    runner.cancel()
+    thread.join(_TIMEOUT_S)
+    if not outcome:
+        raise BenchmarkError(f"a run did not end within {_TIMEOUT_S:g} s")
+    if outcome[0] is None:
+        return None
+    ended_ns, error = outcome[0]
+    if not isinstance(error, RunCancelledError):
+        raise error
+    return int(ended_ns - asked_ns)
+
+
+# -- overload ------------------------------------------------------------------------------------
+
+
+def _measure_overload(args: argparse.Namespace, stack: ExitStack) -> dict[str, Any]:
+    frames = draw_frames(FRAMES)
+    loaded: dict[int, list[Task]] = {}
+    for stages in (1, args.stages):
+        loaded[stages] = [
+            load_task(
+                stack,
+                configure(
+                    f"task-{index}", model, [args.variant], stages=stages, warmup_runs=ALONE_RUNS
+                ),
+                frames[:4],
+                threads=args.inference_threads,
+            )
+            for index, model in enumerate(args.models)
+        ]
+    alone_ms = {
+        model: find_cost_ns(task) / 1e6 for model, task in zip(args.models, loaded[1], strict=True)
+    }
+    total_ms = sum(alone_ms.values())
+    cells = []
+    for factor in args.deadline_factors:
+        for load_factor in args.loads:
+            deadline_ms = factor * total_ms
+            play = partial(
+                _play, loaded, frames, args, int(deadline_ms * 1e6), total_ms * 1e6 / load_factor
+            )
+            cells.append({
+                "load": load_factor,
+                "factor": factor,
+                "deadline_ms": deadline_ms,
+                **_compare(play, args.rounds, f"load {load_factor:g}, deadline {factor:g}"),
+            })  # fmt: skip
+    return {
+        "alone_ms": alone_ms,
+        **echo(args, "variant stages rounds seconds inference_threads"),
+        "cells": cells,
+    }
+
+
+def _compare(play: Callable[[str], list[JobRecord]], rounds: int, title: str) -> dict[str, Any]:
+    records: dict[str, list[JobRecord]] = {side: [] for side in SIDES}
+    seconds = dict.fromkeys(SIDES, 0.0)
+    for number in range(rounds):
+        for side in alternate(SIDES, number):
+            begin_s = time.monotonic()
+            records[side] += play(side)
+            seconds[side] += time.monotonic() - begin_s
+        say(f"cancel: {title}: round {number + 1} of {rounds}")
+    sides = {side: _describe(records[side], seconds[side]) for side in SIDES}
+    for side in SIDES:
+        sides[side]["ratio"] = sides[side]["in_time_per_s"] / max(
+            1e-9, sides["whole"]["in_time_per_s"]
+        )
+    return {
+        "sides": sides,
+        "passed": sides["cancelled"]["in_time_per_s"] >= sides["staged"]["in_time_per_s"],
+    }
+
+
+def _describe(records: Sequence[JobRecord], seconds: float) -> dict[str, Any]:
+    """Figures of one side; `wasted` is the share of the work on frames that were not in time."""
+    met = [record for record in records if record.outcome is Outcome.MET]
+    work_ns = sum(record.execution_time_ns + record.cancelled_ns for record in records)
+    met_ns = [record.execution_time_ns for record in met]
+    return {
+        "frames": len(records),
+        "in_time_per_s": len(met) / seconds,
+        "frame_ms": find_quantiles(met_ns, "p50 p99", 1e6, 2) if met else None,
+        "wasted": 1.0 - sum(met_ns) / work_ns if work_ns else None,
+        "outcomes": {
+            outcome.value: sum(record.outcome is outcome for record in records)
+            for outcome in Outcome
+        },
+    }
+
+
+def _play(
+    loaded: Mapping[int, Sequence[Task]],
+    frames: Sequence[Frame],
+    args: argparse.Namespace,
+    deadline_ns: int,
+    period_ns: float,
+    side: str,
+) -> list[JobRecord]:
+    tasks = loaded[args.stages if side in ("staged", "both") else 1]
+    records: list[JobRecord] = []
+    executor = Executor(1)
+    with frozen_garbage(), running(executor):
+        for task in tasks:
+            stages = task.stages if side in ("cancelled", "both") else _without_cancel(task.stages)
+            add_task(
+                executor,
+                task,
+                lambda record, work: records.append(record),
+                stages=stages,
+                deadline_ns=deadline_ns,
+                period_ns=round(period_ns),
+            )
+        names = [task.name for task in tasks]
+        count = max(1, round(args.seconds * 1e9 / period_ns))
+        for index, _ in tick(executor.clock, period_ns, count):
+            frame = replace(frames[index % len(frames)], sequence=index)
+            executor.submit(names, frame, executor.clock.now_ns())
+        drain(executor)
+    return records
+
+
+def _without_cancel(stages: Stages) -> Stages:
+    return {
+        variant: [replace(stage, cancel=None) for stage in of_variant]
+        for variant, of_variant in stages.items()
+    }

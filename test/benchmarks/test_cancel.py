@@ -1,0 +1,49 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
+"""The benchmark of cancelling, in its short form, and how it counts."""
+
+from dataclasses import replace
+
+import pytest
+from traced_jobs import make_record
+
+pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+
+from benchmarks import cancel
+from benchmarks.harness.main import load, parse
+from jetson_dnn_rt.tasks import Outcome
+
+
+def run(*arguments):
+    args = parse(load("cancel"), ["--quick", *arguments], "cancel")
+    result = cancel.run(args)
+    assert cancel.report(result)
+    return result
+
+
+def test_a_run_that_follows_a_cancelled_one_is_right():
+    options = ("--networks", "detector", "--backends", "onnxruntime", "torch", "--threads", "2")
+    result = run("--parts", "latency", *options)
+    here, cannot = result["latency"]
+    assert here["cancelled"] == here["right"] == 5
+    assert 0.0 < here["latency_ms"]["p50"] <= here["latency_ms"]["max"]
+    assert cannot["note"] == "cannot cancel"
+
+
+def test_only_the_sides_that_may_cancel_do():
+    models = ("--models", "builtin:detector", "builtin:detector", "--stages", "2")
+    result = run("--parts", "overload", "--loads", "3", *models)
+    (cell,) = result["overload"]["cells"]
+    assert set(cell["sides"]) == set(cancel.SIDES)
+    for side in cell["sides"].values():
+        assert sum(side["outcomes"].values()) == side["frames"] > 0
+    assert result["passed"] is None
+
+
+def test_what_a_cancelled_frame_took_is_wasted():
+    met = make_record(0, stages_ns=(30,))
+    aborted = replace(make_record(1, stages_ns=(), outcome=Outcome.ABORTED), cancelled_ns=10)
+    found = cancel._describe([met, aborted], seconds=2.0)
+    assert (found["frames"], found["in_time_per_s"], found["wasted"]) == (2, 0.5, 0.25)
