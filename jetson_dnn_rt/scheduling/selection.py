@@ -65,7 +65,11 @@ class StaticSelector:
     def released(self, state: TaskState, job: Job, now_ns: int) -> None:
         """Ignored."""
 
-    started = passed = released
+    def started(self, state: TaskState, job: Job, now_ns: int) -> None:
+        """Ignored."""
+
+    def passed(self, state: TaskState, job: Job, now_ns: int) -> None:
+        """Ignored."""
 
     def ended(self, state: TaskState, job: Job, outcome: Outcome, now_ns: int) -> None:
         """Ignored."""

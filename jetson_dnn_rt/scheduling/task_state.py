@@ -11,9 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
 from operator import mul
+from typing import TypeVar
 
 from jetson_dnn_rt.scheduling.job import Job
 from jetson_dnn_rt.tasks import Outcome, TaskParameters
+
+T = TypeVar("T")
 
 WINDOW = 256  # execution times that a budget is computed from
 
@@ -162,16 +165,14 @@ class TaskState:
                 f"runs of variant {variant!r} of task {self.parameters.name!r} do {done} stages, "
                 f"the task has {count}"
             )
-        self.spans[variant] = tuple(part for span in done for part in (span, *(0,) * (span - 1)))
+        self.spans[variant] = tuple(_spread(done, done, 0))
         self._lay_out(variant, runs)
         quantile = self.parameters.budget_quantile
         self.budgets[variant] = [BudgetEstimator(quantile) for _ in range(count)]
         self._rest[variant] = ([0] * (count + 1), [0] * (count + 1))
 
     def _lay_out(self, variant: str, runs: Sequence[Run]) -> None:
-        self.runs[variant] = tuple(
-            part for run in runs for part in (run, *(None,) * (run.span - 1))
-        )
+        self.runs[variant] = tuple(_spread(runs, [run.span for run in runs], None))
 
     def add_variant(self, variant: str, spans: Sequence[int | Run] | None = None) -> None:
         """Add a variant, or one that was rebuilt after its withdrawal."""
@@ -211,7 +212,8 @@ class TaskState:
         self.failures[variant] += 1
         if self.failures[variant] < WITHDRAW_AFTER or variant in self.withdrawn:
             return ""
-        others = [v for v in self.parameters.variants if v not in (variant, *self.withdrawn)]
+        left_out = {variant, *self.withdrawn}
+        others = [v for v in self.parameters.variants if v not in left_out]
         if not others:
             return ""
         self.withdrawn[variant] = reason
@@ -295,6 +297,15 @@ class TaskState:
     def medians_ns(self, variant: str) -> tuple[int, ...]:
         """Median times of all stages at the reference clocks."""
         return tuple([stage.median_ns for stage in self.budgets[variant]])
+
+
+def _spread(parts: Sequence[T], spans: Sequence[int], rest: T) -> list[T]:
+    """Each part followed by `rest` up to the length of its span."""
+    spread: list[T] = []
+    for part, span in zip(parts, spans, strict=True):
+        spread.append(part)
+        spread += [rest] * (span - 1)
+    return spread
 
 
 def _scaled_sum_ns(times_ns: Sequence[int], scales: Sequence[float]) -> int:
