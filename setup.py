@@ -3,8 +3,11 @@
 
 """Set-up of the package for colcon (ament_python) and for pip, from one tree."""
 
+import os
+import subprocess
 import sys
 from glob import glob
+from importlib.util import find_spec
 from pathlib import Path
 
 from setuptools import Distribution, find_packages, setup
@@ -79,14 +82,27 @@ class InstallDataForPip(Distribution().get_command_class("install_data")):
             self.outfiles.append(str(file))
 
 
+class BuildAndCompile(Distribution().get_command_class("build_py")):
+    """Modules, and what mypyc makes of some where it is there: with colcon, on most robots."""
+
+    def run(self):
+        super().run()
+        if getattr(self, "editable_mode", False) or find_spec("mypyc") is None:
+            return
+        package = Path(self.build_lib, NAME).absolute()
+        command = [sys.executable, "-m", f"{NAME}.compiled"]
+        env = {**os.environ, "PYTHONSAFEPATH": "1", "PYTHONPATH": str(package.parent)}
+        subprocess.run(command, cwd=package.parent, env=env)  # it says why where it fails
+
+
 if FOR_PIP:
     # In a bin shared with others the names include the package's.
     scripts = {f"{COMMAND}-{name}": target for name, target in EXECUTABLES.items()}
-    commands = {"install_data": InstallDataForPip}
+    commands = {"install_data": InstallDataForPip, "build_py": BuildAndCompile}
     wrapper = []
 else:
     scripts = EXECUTABLES
-    commands = {}
+    commands = {"build_py": BuildAndCompile}
     wrapper = [("bin", [f"resource/{COMMAND}"])]
 
 setup(
@@ -121,8 +137,8 @@ setup(
     extras_require={
         name: read_requirements(name)
         for name in (
-            *("opencv", "torch", "onnx", "openvino", "int8", "tvm", "plots", "bags"),
-            *("traces", "wcet", "excel", "fleet", "watch", "tracking", "test"),
+            *("compiled", "opencv", "torch", "onnx", "openvino", "int8", "tvm", "plots"),
+            *("bags", "traces", "wcet", "excel", "fleet", "watch", "tracking", "test"),
         )
     },
     entry_points={

@@ -42,7 +42,7 @@ ROSDEP_KEYS = {
     "yaml": "python3-yaml",
 }
 # Import name -> name on PyPI, where they differ.
-WHEELS = {"google": "onnx", "tvm": "apache-tvm", "tvm_ffi": "apache-tvm-ffi"}
+WHEELS = {"google": "onnx", "mypyc": "mypy", "tvm": "apache-tvm", "tvm_ffi": "apache-tvm-ffi"}
 # Other implementations of the same statistics: a benchmark compares with them where they are.
 DEVELOPMENT = {"pandas", "pyextremes"}
 # Plugins of rqt, which a robot without a screen does without; main.py there names the packages.

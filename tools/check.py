@@ -31,6 +31,8 @@ CHECKS = {
 # More than two would not be faster: the tests in real time, half of all, run one by one.
 WORKERS = 2 if len(os.sched_getaffinity(0)) > 1 else 0
 EVERYTHING = ("pytest", "--durations=10", "-n", str(WORKERS), "--no-loadscope-reorder")
+# The scheduling once more as Python, where the run of everything has it compiled.
+PURE = ("pytest", "test/scheduling", "test/runtime", "-k", "scheduling or test_executor")
 # What runs on rclpy, on a distribution that has not the whole environment.
 NODES = (
     *("pytest", "--durations=10", "test/nodes", "test/launch"),
@@ -59,11 +61,10 @@ def run_check(name: str, command: tuple[str, ...]) -> bool:
     return code == 0
 
 
-def run_tests(ros: str) -> tuple[bool, str]:
-    """Run the tests of a distribution; return whether they passed, and the closing line."""
-    command = EVERYTHING if ros == DEFAULT else NODES
-    print(f"== tests, {ros}: {' '.join(command)}", flush=True)
-    env = clean_environment()
+def run_tests(name: str, command: tuple[str, ...], ros: str, **variables: str) -> tuple[bool, str]:
+    """Run tests on a distribution; return whether they passed, and the closing line."""
+    print(f"== tests, {name}: {' '.join(command)}", flush=True)
+    env = {**clean_environment(), **variables}
     if ros != DEFAULT:
         env.pop("AMENT_PREFIX_PATH", None)  # of a shell that uses the default environment
     end = b""
@@ -101,11 +102,16 @@ def main() -> int:
             print(f"ROS 2 {sourced} is sourced, so it is the one to test. Fix: make test")
             return 2
         wanted = [DEFAULT]
-    results = {ros: run_tests(ros) for ros in sorted(wanted, key=lambda ros: ros != DEFAULT)}
-    if len(results) > 1:
-        print()
-        for ros, (_, line) in reversed(results.items()):
-            print(f"== {ros}:\n{line}", flush=True)
+    results = {}
+    for ros in sorted(wanted, key=lambda ros: ros != DEFAULT):
+        results[ros] = run_tests(ros, EVERYTHING if ros == DEFAULT else NODES, ros)
+        if ros == DEFAULT:
+            name = "scheduling as Python"
+            results[name] = run_tests(name, PURE, ros, JETSON_DNN_RT_PURE="1")
+    print()
+    # That of everything last: it is read as the verdict.
+    for name, (_, line) in sorted(results.items(), key=lambda item: item[0] == DEFAULT):
+        print(f"== {name}:\n{line}", flush=True)
     return 1 if failed or not all(passed for passed, _ in results.values()) else 0
 
 

@@ -329,6 +329,15 @@ class Environment:
         )
         self.write_shell_file()
 
+    def compile_scheduling(self, progress: Progress) -> None:
+        """Compile it unless that is up to date, where mypy is there; it also runs without."""
+        if not can_import(self.python, "mypyc"):
+            return
+        command = [self.python, "-m", "jetson_dnn_rt.compiled"]
+        if subprocess.run([*command, "--check"], stdout=subprocess.DEVNULL).returncode:
+            progress.say("scheduling: compiled with mypyc")
+            subprocess.run(command, stdout=subprocess.DEVNULL)  # it says why where it fails
+
     def check(self, progress: Progress) -> None:
         """Import all packages once; SetupError if an import fails."""
         progress.say("check: does all of it load?")
@@ -374,6 +383,7 @@ def set_up(environment: Environment, progress: Progress) -> None:
     usable = environment.works()
     if usable and found == wanted:
         progress.say(f"{environment.prefix.name} is up to date")
+        environment.compile_scheduling(progress)
         return
     kept = {name: found.get(name) == wanted[name] for name in ("environment", "purpose")}
     if not (usable and all(kept.values())):
@@ -386,6 +396,7 @@ def set_up(environment: Environment, progress: Progress) -> None:
         environment.install(progress)
     environment.write_stamp({name: wanted[name] for name in kept})
     environment.install_package(progress)
+    environment.compile_scheduling(progress)
     environment.check(progress)
     environment.write_stamp(wanted)
     progress.say("ready")

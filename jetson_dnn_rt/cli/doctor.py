@@ -39,6 +39,7 @@ from jetson_dnn_rt.cli.environment import (
     prepare_environment,
     profile_variable,
 )
+from jetson_dnn_rt.compiled import FIX, find_build
 from jetson_dnn_rt.errors import BackendUnavailableError, JetsonDnnRtError, PlatformError
 from jetson_dnn_rt.platforms.clocks import format_clocks
 from jetson_dnn_rt.platforms.detect import detect
@@ -125,6 +126,7 @@ def run_checks() -> list[Check]:
         check_launch(),
         check_module("cv2", "pip install opencv-python-headless", required=True),
         check_module("matplotlib", "pip install matplotlib", required=False),
+        check_scheduling(),
         *check_backends(list_backends()),
         check_torch_extra(),
         check_module("trackforge", "pip install 'trackforge>=0.4,<0.5'", required=False),
@@ -265,6 +267,13 @@ def check_backends(infos: Iterable[BackendInfo]) -> list[Check]:
     fix = "pip install openvino (x86-64), onnxruntime or torch"
     found = ", ".join(working) or "none"
     return [*checks, Check("a back end for networks", bool(working), found, fix, required=True)]
+
+
+def check_scheduling() -> Check:
+    """Whether the scheduling runs compiled."""
+    build = find_build()
+    detail = "compiled with mypyc" if build.used else f"Python, correct but slower: {build.reason}"
+    return Check("scheduling", build.used, detail, FIX)
 
 
 def check_torch_extra() -> Check:

@@ -2,3 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 """Pure scheduling decisions: no threads, no wall clock."""
+
+from jetson_dnn_rt.compiled import use_compiled
+
+use_compiled(__name__, __path__)

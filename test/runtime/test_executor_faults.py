@@ -10,7 +10,7 @@ from collections import Counter
 
 import pytest
 from executor_bench import HANG_NS, MS, Bench, frame, parameters
-from raising import RaisingSelector, Saboteur, spoil_engine
+from raising import RaisingSelector, Saboteur, SpoiledEngine, spoil_engine
 
 from jetson_dnn_rt.errors import StillRunningError
 from jetson_dnn_rt.runtime.executor import MAX_HUNG, MAX_TASK_RETRIED, RETRY_NS, Restarts
@@ -245,11 +245,11 @@ def test_a_stage_that_comes_back_frees_its_thread_and_what_it_used(bench):
 def test_one_exception_in_the_engine_does_not_end_the_worker(bench, monkeypatch, method):
     """EDGES 8: the frame that it hit fails, all others are worked on."""
     bench.add("a", 100, 1)
+    engine = bench.executor._engine = SpoiledEngine(bench.executor._engine)
     bench.executor.start()
-    engine = bench.executor._engine
     saboteur = Saboteur(0, 1.0, 1)
     if method == "has_ready":
-        monkeypatch.setattr(type(engine), method, property(lambda self: 1 / 0))
+        monkeypatch.setattr(SpoiledEngine, method, property(lambda self: 1 / 0), raising=False)
         bench.executor._idle += 1  # as with a second worker
     else:
         saboteur.spoil(engine, [method])

@@ -9,11 +9,22 @@ from importlib.util import find_spec
 
 # Import names. Extras of setup.py, and what comes with a device.
 OPTIONAL = {
-    *("dask", "distributed", "google", "nncf", "onnx", "onnx2torch", "onnxruntime", "openvino"),
+    *(
+        "dask",
+        "distributed",
+        "google",
+        "mypyc",
+        "nncf",
+        "onnx",
+        "onnx2torch",
+        "onnxruntime",
+        "openvino",
+    ),
     "pyarrow",
     *(
         "rosbags",
         "safetensors",
+        "setuptools",
         "tensorrt",
         "torch",
         "torchvision",

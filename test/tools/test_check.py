@@ -23,6 +23,8 @@ def checkout(tmp_path, monkeypatch):
         (folder / "env.sh").write_text(f"export WHO={ros}\n")
     say = 'echo "$WHO $AMENT_PREFIX_PATH"; echo "= 3 passed on $WHO ="; '
     monkeypatch.setattr(check, "EVERYTHING", ("bash", "-c", say))
+    python = 'echo "= 1 passed, JETSON_DNN_RT_PURE=$JETSON_DNN_RT_PURE ="'
+    monkeypatch.setattr(check, "PURE", ("bash", "-c", python))
     monkeypatch.setattr(check, "NODES", ("bash", "-c", say + "exit ${CODE:-0}"))
     return tmp_path
 
@@ -39,7 +41,9 @@ def test_the_closing_line_of_everything_comes_last(checkout, monkeypatch, capfd)
     assert "linted" in lines
     assert f"{DEFAULT} of the default" in lines
     assert f"{OTHER} " in lines  # without the other's packages
-    assert lines[-4:] == [
+    assert lines[-6:] == [
+        "== scheduling as Python:",
+        "= 1 passed, JETSON_DNN_RT_PURE=1 =",
         f"== {OTHER}:",
         f"= 3 passed on {OTHER} =",
         f"== {DEFAULT}:",
