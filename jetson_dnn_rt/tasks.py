@@ -49,6 +49,8 @@ class Work:
     urgency: int = 0
     """Deadline class of its task: 0 has the longest relative deadline of the process, and each
     shorter one is a class more. A GPU prefers the stages of the higher."""
+    narrow: bool = False
+    """Whether its network runs with the threads for several side by side, where it can."""
     scratch: dict[str, object] = field(default_factory=dict)
     """Data that one stage leaves for the next (the letterbox geometry, the raw outputs)."""
 

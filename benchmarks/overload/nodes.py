@@ -223,14 +223,19 @@ def run_naive(path: str) -> int:
 def make_overrides(spec: ConsumerSpec) -> dict[str, dict[str, object]]:
     """Make the parameters of the nodes for a specification."""
     tasks = [task.name for task in spec.tasks]
-    process: dict[str, object] = {"tasks": tasks, "cameras": [""], "workers": spec.workers}
+    process: dict[str, object] = {
+        "tasks": tasks,
+        "cameras": [""],
+        "workers": spec.workers,
+        "threads": "auto" if spec.follows_load else 0,
+    }
     overrides = {"perception": process}
     for task in spec.tasks:
         values: dict[str, object] = {
             "kind": task.kind,
             "model": task.model,
             "weights": task.weights,
-            "threads": spec.threads,
+            "threads": 0 if spec.follows_load else spec.threads,
             "deadline_ms": spec.deadline_ms,
             "image_width": SIZE[1],
             "image_height": SIZE[0],

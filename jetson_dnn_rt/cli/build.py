@@ -35,7 +35,7 @@ from jetson_dnn_rt.config.checked_names import check_names
 from jetson_dnn_rt.config.nodes import PERCEPTION, PerceptionNodeConfig
 from jetson_dnn_rt.config.parameter_file import ParameterFile, read_parameter_files
 from jetson_dnn_rt.config.perception import read_task, refuse_unknown_tasks
-from jetson_dnn_rt.config.task import TaskConfig, count_threads, wants_trial
+from jetson_dnn_rt.config.task import TaskConfig, count_threads, follows_load
 from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError
 from jetson_dnn_rt.variants.spec import VariantSpec, parse_variants
 
@@ -238,7 +238,7 @@ def count_build_threads(file: ParameterFile, values: TaskConfig) -> int:
 
     process = file.read(PerceptionNodeConfig, PERCEPTION)
     # The split of the cores is chosen when the process starts: until then one worker has them all.
-    workers = 1 if wants_trial(process.threads, [values]) else process.workers
+    workers = 1 if follows_load(process.threads, [values]) else process.workers
     return count_threads(values, process.threads, count_cores(), workers)
 
 

@@ -44,7 +44,7 @@ from jetson_dnn_rt.errors import BackendUnavailableError, JetsonDnnRtError, Plat
 from jetson_dnn_rt.platforms.clocks import format_clocks
 from jetson_dnn_rt.platforms.detect import detect
 from jetson_dnn_rt.platforms.files import SystemFiles
-from jetson_dnn_rt.runtime.sharing.core_split import list_splits
+from jetson_dnn_rt.runtime.sharing.core_split import share_cores
 from jetson_dnn_rt.safety.children import code_command
 
 HELP = "report what is installed, granted and set, and how to fix what is not"
@@ -218,7 +218,7 @@ def check_threads(environment: Mapping[str, str], cores: int = 0) -> Check:
         return Check("threads", False, "; ".join(harmful), fix)
     detail = (
         f"{cores} core(s): 1 x {cores} (workers x threads) by default; with a task for each core "
-        f"threads: auto tries {', '.join(map(str, list_splits(cores, cores)))}"
+        f"threads: auto is {share_cores(cores, cores)}, as the load wants"
     )
     return Check("threads", True, detail)
 

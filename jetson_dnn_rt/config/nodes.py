@@ -53,7 +53,8 @@ class PerceptionNodeConfig(ProcessConfig):
     threads: int | str = parameter(
         0,
         "Threads of one inference of the tasks that name no number: 0 = cores divided by workers; "
-        "auto = measured at start-up together with the workers; `workers` is then ignored",
+        "auto = all cores for one, or a share for each of several side by side, as load and "
+        "deadlines want; networks are loaded for both, and `workers` is ignored",
         limits=(0, 1024),
         words=(AUTO,),
     )

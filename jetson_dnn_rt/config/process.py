@@ -78,6 +78,12 @@ class ProcessConfig(RealtimeConfig):
     workers: int = parameter(
         1, "Worker threads: stages of different tasks that run side by side", limits=(1, 64)
     )
+    helpers: int = parameter(
+        1,
+        "Threads more that prepare and decode frames while networks run on a device of their own, "
+        "such as a GPU; 0 = none",
+        limits=(0, 64),
+    )
     discipline: str = parameter(
         "edf",
         "Order of ready stages: earliest deadline first, first come, or the tasks' priorities",

@@ -104,7 +104,7 @@ class TaskConfig:
     threads: int | str = parameter(
         0,
         "Threads of one inference; 0 = those of the process, by default the cores divided by "
-        "workers; auto = measured at start-up, together with the workers of the process",
+        "workers; auto = the process shares its cores as load and deadlines want",
         limits=(0, 1024),
         words=(AUTO,),
     )
@@ -405,8 +405,8 @@ def defaults_of(task: str) -> dict[str, str]:
     return {"kind": "detection", "model": "builtin:detector"}
 
 
-def wants_trial(threads: int | str, tasks: Iterable[TaskConfig]) -> bool:
-    """Whether the process or one of its tasks leaves workers and threads to a trial."""
+def follows_load(threads: int | str, tasks: Iterable[TaskConfig]) -> bool:
+    """Whether the process or one of its tasks lets workers and threads follow the load."""
     return AUTO in (threads, *(task.threads for task in tasks))
 
 

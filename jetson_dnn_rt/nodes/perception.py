@@ -20,7 +20,7 @@ from jetson_dnn_rt.config.parameter_file import ParameterFile, read_parameter_fi
 from jetson_dnn_rt.config.perception import default_camera, refuse_shared_topics
 from jetson_dnn_rt.config.result_topics import list_results
 from jetson_dnn_rt.config.suggestions import suggest
-from jetson_dnn_rt.config.task import AUTO, wants_trial
+from jetson_dnn_rt.config.task import AUTO, follows_load
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.nodes.cameras.camera import CameraNode
 from jetson_dnn_rt.nodes.coordinator.coordinator_node import CoordinatorNode
@@ -40,8 +40,6 @@ from jetson_dnn_rt.nodes.reports.diagnostics import (
 from jetson_dnn_rt.nodes.tasks.session_bridge import SessionBridge
 from jetson_dnn_rt.nodes.tasks.task_node import TASK_NODES, DetectorNode, TaskNode
 from jetson_dnn_rt.nodes.tasks.task_status import session_values
-from jetson_dnn_rt.runtime.sharing.forecast import TrialTask
-from jetson_dnn_rt.runtime.task import make_grey_frame
 from jetson_dnn_rt.tasks import JobRecord, Work
 
 BROKEN = TransitionCallbackReturn.ERROR
@@ -186,16 +184,11 @@ class PerceptionNode(ManagedNode):
         """Open the cameras, then load the tasks: they are measured on frames of that size."""
         self._check_topics()
         values = self._declared.value
-        trial = wants_trial(values.threads, (task.parameters for task in self.tasks.values()))
-        self.bridge.start(values, AUTO if trial else values.threads)
+        shares = follows_load(values.threads, (task.parameters for task in self.tasks.values()))
+        self.bridge.start(values, AUTO if shares else values.threads)
         self._lead("configure", "camera ", self.cameras)
-        if trial:
-            self.bridge.session.share_cores(
-                [
-                    TrialTask(node.parameters, node.period_ns, make_grey_frame(node.frame_size))
-                    for node in self.tasks.values()
-                ]
-            )
+        if shares:
+            self.bridge.session.share_cores(len(self.tasks))
         self._lead("configure", "task ", self.tasks)
         self.bridge.session.prepare()
         self._lead("configure", "", self._coordinators)

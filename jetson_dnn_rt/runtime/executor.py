@@ -163,7 +163,7 @@ class Executor:
     Stages of different tasks run side by side on `workers` threads. `discipline` is one of
     `jetson_dnn_rt.scheduling.queue.DISCIPLINES`; `clock` may be a virtual one in tests.
     `max_inflight` limits how many stages may run at once on a device (``{"cuda": 2}``); others
-    have no limit.
+    have no limit. `helpers` more threads prepare and decode frames while networks run.
     """
 
     def __init__(
@@ -173,9 +173,10 @@ class Executor:
         realtime: RealtimeConfig | None = None,
         clock: Clock | None = None,
         max_inflight: Mapping[str, int] | None = None,
+        helpers: int = 0,
     ) -> None:
         self.clock: Clock = clock or SteadyClock()
-        self._engine = Engine(workers, discipline, max_inflight)
+        self._engine = Engine(workers, discipline, max_inflight, helpers)
         self._condition = self.clock.condition()
         self._tasks: dict[str, _Entry] = {}
         self.realtime = Realtime(realtime or RealtimeConfig())
@@ -192,6 +193,7 @@ class Executor:
         self._delivery = Delivery()
         self._watchdog_thread: threading.Thread | None = None
         self._idle = 0  # workers that wait for a job
+        self._wake_ns: int | None = None  # when the last of them wakes by itself
         self._stopping = False
         self._started = False
 
@@ -204,7 +206,7 @@ class Executor:
         self._started = True
         self.realtime.apply_to_process()
         self._delivery.start()
-        for index in range(self._engine.workers):
+        for index in range(self._engine.threads):
             self._start_worker(index)
         self._watched_ns = self.clock.now_ns()
         self._start_watchdog()
@@ -242,18 +244,18 @@ class Executor:
         self._delivery.stop(timeout_s)
         return not any(thread is not None and thread.is_alive() for thread in threads)
 
-    def set_workers(self, count: int) -> None:
-        """Set the number of workers; ValueError when there are tasks, or more workers."""
+    def set_workers(self, workers: int, helpers: int = 0) -> None:
+        """Set the number of workers; ValueError when there are tasks, or more threads."""
         # The best number is measured with the tasks' networks, which are loaded when the
         # real-time set-up of the process is done already.
         with self._condition:
-            before = self._engine.workers
-            if self._tasks or count < before:
+            before = self._engine.threads
+            if self._tasks or workers + helpers < before:
                 raise ValueError(
-                    f"workers cannot become {count}: {before}, tasks: {[*self._tasks]}"
+                    f"workers cannot become {workers}: {before}, tasks: {[*self._tasks]}"
                 )
-            self._engine.workers = count
-            for index in range(before, count if self._started else before):
+            self._engine.set_workers(workers, helpers)
+            for index in range(before, self._engine.threads if self._started else before):
                 self._start_worker(index)
 
     # -- tasks ---------------------------------------------------------------------------------
@@ -271,6 +273,7 @@ class Executor:
         warm_up_times_ns: Mapping[str, list[tuple[int, ...]]] | None = None,
         restart: Callable[[], Stages] | None = None,
         stage_timeout_ns: int = int(TaskConfig.stage_timeout_ms * 1e6),
+        narrow_slowdowns: Sequence[float] = (),
     ) -> None:
         """Add a task; it may be added while others run.
 
@@ -278,7 +281,8 @@ class Executor:
         `parameters`. `observer` is called with the record and the work of every job of this task.
         `warm_up_times_ns` are the first budgets: by variant, run by run the times of its stages.
         `restart` makes new stages after one hung, that is, ran longer than `stage_timeout_ns`;
-        without it the task stays suspended then.
+        without it the task stays suspended then. `narrow_slowdowns` are how many times as long the
+        network takes narrow beside others (see `Work.narrow`), run by run; empty = it cannot.
 
         Raises
         ------
@@ -288,9 +292,10 @@ class Executor:
         tables = {v: _make_table(parameters, v, stages[v]) for v in parameters.variants}
         with self._condition:
             self._check_returned(parameters.name, tables)
-            self._engine.add_task(
+            state = self._engine.add_task(
                 parameters, {v: _list_runs(stages[v]) for v in parameters.variants}
             )
+            state.set_narrow(narrow_slowdowns)
             for variant, times in (warm_up_times_ns or {}).items():
                 self._engine.seed_budgets(parameters.name, variant, times)
             task = _Entry(tables, observer, restart, stage_timeout_ns)
@@ -624,16 +629,17 @@ class Executor:
                     while (job := engine.next(clock.now_ns())) is None and not self._stopping:
                         self._hand_over()
                         self._idle += 1
+                        self._wake_ns = engine.ask_again_ns
                         try:
                             condition.wait_until(engine.ask_again_ns)
                         finally:
                             self._idle -= 1
+                            self._wake_ns = None
                     self._hand_over()
                     if job is None:
                         return
                     if self._idle and engine.has_ready:
-                        # A batch that ended left several, or a device has room again.
-                        condition.notify_all()
+                        self._wake_another()
                     stage = self._tasks[job.task].next_stage(job)
                     mates = job.mates
                     worker.stage_start_ns = clock.now_ns()
@@ -661,6 +667,13 @@ class Executor:
             except BaseException as raised:  # even SystemExit would only end this thread
                 error = raised
             end_ns = clock.now_ns()
+
+    def _wake_another(self) -> None:
+        """Let idle workers look, unless they do so in time: the lock is held."""
+        # A batch that ended left several, a device has room again, or a frame is to be prepared.
+        look_ns = self._engine.look_ns(self.clock.now_ns())
+        if look_ns is not None and (self._wake_ns is None or look_ns < self._wake_ns):
+            self._condition.notify_all()
 
     def _pause(self, worker: _Worker, pause_ns: int) -> None:
         """Let a worker wait, whatever others notify meanwhile; the lock is held."""

@@ -27,10 +27,9 @@ from pathlib import Path
 from jetson_dnn_rt.backends.threads import count_cores
 from jetson_dnn_rt.clock import Clock, SteadyClock
 from jetson_dnn_rt.config.perception import PerceptionConfig
-from jetson_dnn_rt.config.task import TaskConfig, wants_trial
+from jetson_dnn_rt.config.task import TaskConfig, follows_load
 from jetson_dnn_rt.errors import ConfigurationError, StillRunningError, UnschedulableError, blaming
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.results import Result
 from jetson_dnn_rt.runtime.building.background_build import JOIN_TIMEOUT_S, BackgroundBuild, Log
 from jetson_dnn_rt.runtime.executor import Executor, Stages, TaskSnapshot
@@ -38,8 +37,7 @@ from jetson_dnn_rt.runtime.job_trace import JobTrace
 from jetson_dnn_rt.runtime.sharing import core_split
 from jetson_dnn_rt.runtime.sharing.batch_groups import BatchGroups
 from jetson_dnn_rt.runtime.sharing.core_split import CoreSplit
-from jetson_dnn_rt.runtime.sharing.forecast import TrialTask
-from jetson_dnn_rt.runtime.task import StageTimes, Task, make_grey_frame, make_settings
+from jetson_dnn_rt.runtime.task import StageTimes, Task, make_settings
 from jetson_dnn_rt.scheduling.analysis import Verdict
 from jetson_dnn_rt.tasks import JobRecord, Outcome, Stage, Work
 from jetson_dnn_rt.traces.metadata import describe_run
@@ -85,7 +83,7 @@ class Session:
         self._log: Log = log or logging.getLogger(__name__)
         self._executor: Executor | None = None
         self._observers: list[Observer] = []
-        self._models: dict[str, Model] = {}
+        self._narrow_slowdowns: dict[str, list[float]] = {}
         # Held while a task changes between active and not: builds add variants on their threads.
         self._lock = threading.RLock()
         self._active: set[str] = set()
@@ -112,17 +110,8 @@ class Session:
         config = self.config
         rates = {camera.name: camera.rate for camera in config.cameras}
         periods = {task.name: task.period_ns(rates.get(task.camera, 0.0)) for task in config.tasks}
-        if wants_trial(config.threads, config.tasks):
-            self.share_cores(
-                [
-                    TrialTask(
-                        task,
-                        periods[task.name],
-                        make_grey_frame((task.image_height, task.image_width)),
-                    )
-                    for task in config.tasks
-                ]
-            )
+        if follows_load(config.threads, config.tasks):
+            self.share_cores(len(config.tasks))
         for task in config.tasks:
             self.load(task)
         self.prepare()
@@ -135,12 +124,17 @@ class Session:
     def start(self) -> None:
         """Start the executor.
 
-        With ``threads: auto`` one worker and all cores, until `share_cores` is called.
+        With ``threads: auto`` one worker with all cores, until `share_cores` is called.
         """
         process, threads = self.config.process, self.config.threads
-        workers = 1 if wants_trial(threads, self.config.tasks) else process.workers
+        workers = 1 if follows_load(threads, self.config.tasks) else process.workers
         executor = Executor(
-            workers, process.discipline, process, self.clock, process.device_limits
+            workers,
+            process.discipline,
+            process,
+            self.clock,
+            process.device_limits,
+            process.helpers,
         )
         for observer in self._observers:
             executor.add_observer(partial(self._tell, observer))
@@ -167,7 +161,6 @@ class Session:
             self._active.clear()
             executor, self._executor = self._executor, None
         self.verdict = None
-        self._models = {}
         if executor is None:
             return
         if not executor.stop(timeout_s):
@@ -213,18 +206,16 @@ class Session:
 
     # -- loading -------------------------------------------------------------------------------
 
-    def share_cores(self, tasks: Sequence[TrialTask]) -> None:
-        """Try the splits of the cores, and use the best; before the first task is loaded."""
+    def share_cores(self, tasks: int) -> None:
+        """Let so many tasks share the cores as their load wants; before the first is loaded."""
         process = self.config.process
         if process.workers != 1:
             self._log.warning(
                 f"workers: {process.workers} is ignored: threads: auto decides on them"
             )
-        with self.executor.realtime.as_worker():
-            self.split, self._models = core_split.share_cores(
-                tasks, self.cores, process.discipline, self.clock, self._log.info
-            )
-        self.executor.set_workers(self.split.workers)
+        self.split = core_split.share_cores(self.cores, tasks)
+        helpers = max(process.helpers, self.split.side_by_side - 1)
+        self.executor.set_workers(self.split.workers, helpers)
 
     def count_threads(self, config: TaskConfig) -> int:
         """Threads of one inference of a task."""
@@ -248,10 +239,10 @@ class Session:
                 config,
                 size,
                 threads=self.count_threads(config),
+                narrow_threads=0 if config.fixed_threads else self.split.narrow_threads,
                 clock=self.clock,
                 log=log or self._log.info,
                 find_like=self.batches.find_like,
-                model=self._models.pop(config.name, None),
                 frames=frames,
                 on_device=on_device,
             )
@@ -276,6 +267,9 @@ class Session:
         workers, log = self.split.workers, self._log.info
         with self.executor.realtime.as_worker():
             self.set_slowdown(core_split.measure_slowdown(self.tasks, workers, self.clock, log))
+            self._narrow_slowdowns = core_split.measure_narrow(
+                self.tasks, self.split, self.clock, log
+            )
             self.batches.form(workers, self.clock, log)
 
     def set_slowdown(self, slowdown: dict[int, float]) -> None:
@@ -339,6 +333,7 @@ class Session:
                 warm_up_times_ns={name: task.warm_up_times_ns[name] for name in names},
                 restart=partial(self._restart, task),
                 stage_timeout_ns=int(task.config.stage_timeout_ms * 1e6),
+                narrow_slowdowns=self._narrow_slowdowns.get(name, ()),
             )
             self._active.add(name)
 

@@ -136,6 +136,7 @@ def make_grey_frame(size: tuple[int, int]) -> Frame:
 class Task:
     """A model with its variants, warmed up; one inference takes `threads`.
 
+    With `narrow_threads` it can also run with so many, beside others; see `scheduling.places`.
     `size` is the height and width of the frames that will come, by default those of `config`;
     `frames` those of the warm-up, by default a grey one; empty = no warm-up. `find_like` finds a
     loaded task by `batch_key`: this one is then cut at the same places, which batches of both
@@ -158,6 +159,7 @@ class Task:
         size: tuple[int, int] | None = None,
         *,
         threads: int,
+        narrow_threads: int = 0,
         clock: Clock,
         log: Callable[[str], object] = lambda text: None,
         find_like: Callable[[BatchKey], Task | None] = lambda key: None,
@@ -172,6 +174,7 @@ class Task:
         self.config = config
         self.name = config.name
         self.threads = threads
+        self.narrow_threads = narrow_threads
         self.clock = clock  # measures, and paces null models
         self._log = log
         check_lists(config)
@@ -243,6 +246,11 @@ class Task:
     def is_scripted(self) -> bool:
         """Whether it only replays the times of a script."""
         return isinstance(self.model.origin, NullOrigin)
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether the default variant's network can run with fewer threads, too."""
+        return bool(self.variants.pipelines[self.default].narrow)
 
     @property
     def memory_bytes(self) -> int:
@@ -463,6 +471,7 @@ class Task:
             self.model,
             self.settings,
             threads=self.threads,
+            narrow_threads=self.narrow_threads,
             library=self.library,
             clock=self.clock,
             build=build or self.library is None,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from jetson_dnn_rt.scheduling.job import Job
 from jetson_dnn_rt.scheduling.selection import Selector
@@ -57,7 +57,7 @@ def can_make_it(selector: Selector, state: TaskState, job: Job, now_ns: int) -> 
     if job.admission is _PROBE:
         return True
     usual_ns = shortest_ns(selector, state, job, job.next_stage, state.remaining_usual_ns)
-    return now_ns + usual_ns <= job.absolute_deadline_ns
+    return now_ns + job.delay_ns + usual_ns <= job.absolute_deadline_ns
 
 
 def is_admitted(selector: Selector, state: TaskState, job: Job, now_ns: int) -> bool:
@@ -65,14 +65,7 @@ def is_admitted(selector: Selector, state: TaskState, job: Job, now_ns: int) -> 
     if job.admission is _BUDGET or job.admission is _PROBE:
         return True
     budget_ns = shortest_ns(selector, state, job, job.next_stage, state.remaining_budget_ns)
-    return now_ns + budget_ns <= job.absolute_deadline_ns
-
-
-def blocking_ns(running: Collection[Job], workers: int, now_ns: int) -> int:
-    """Expected time until the first worker is free."""
-    if len(running) < workers:
-        return 0
-    return max(0, min(job.usual_end_ns for job in running) - now_ns)
+    return now_ns + job.delay_ns + budget_ns <= job.absolute_deadline_ns
 
 
 def predecessor_ns(state: TaskState, now_ns: int) -> int:

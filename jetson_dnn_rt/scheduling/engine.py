@@ -41,7 +41,6 @@ from jetson_dnn_rt.scheduling.admission import (
     PROBE_INTERVAL,
     DeviceLimits,
     Probes,
-    blocking_ns,
     can_make_it,
     is_admitted,
     predecessor_ns,
@@ -50,6 +49,7 @@ from jetson_dnn_rt.scheduling.admission import (
 )
 from jetson_dnn_rt.scheduling.batching import Batcher, BatchGroup
 from jetson_dnn_rt.scheduling.job import Ending, Job
+from jetson_dnn_rt.scheduling.places import AT_A_BOUNDARY, Places, is_in_network
 from jetson_dnn_rt.scheduling.queue import ReadyQueue, SpareQueue
 from jetson_dnn_rt.scheduling.selection import GuardedSelector, Selector, StaticSelector
 from jetson_dnn_rt.scheduling.task_state import TEXT_LENGTH, Run, TaskState
@@ -78,8 +78,9 @@ class Engine:
     """Releases, orders, admits, aborts and ends jobs.
 
     Not thread-safe: the driver holds one lock around every call. Times passed in never decrease.
-    `workers` stages may run at once, `max_inflight` (``{"cuda": 2}``) of them on a device; for
-    `discipline` see `ReadyQueue`.
+    `workers` stages may run at once, `max_inflight` (``{"cuda": 2}``) of them on a device; with
+    `helpers` that many more, but only `workers` networks, see `places`. For `discipline` see
+    `ReadyQueue`.
     """
 
     def __init__(
@@ -87,10 +88,8 @@ class Engine:
         workers: int = 1,
         discipline: str = "edf",
         max_inflight: Mapping[str, int] | None = None,
+        helpers: int = 0,
     ) -> None:
-        if workers < 1:
-            raise ValueError(f"workers must be >= 1: {workers}")
-        self.workers = workers
         self.tasks: dict[str, TaskState] = {}
         self.groups: dict[str, BatchGroup] = {}
         """Batch groups that have at least one task."""
@@ -100,21 +99,40 @@ class Engine:
         """Measured slow-down of stages with 1, 2, ... of them concurrent: budgets seeded from runs
         alone on the machine are stretched by that of the largest cohort."""
         self.ask_again_ns: int | None = None
-        """Time to call `next` again, since a job waits for a mate until then; set by `next`."""
+        """Time to call `next` again, since a job waits for a mate until then, or is prepared from
+        then on; set by `next`."""
         self._guard: GuardedSelector | None = None
         self._selector: Selector = StaticSelector()
         self._given: Selector = self._selector
         self._queue = ReadyQueue(discipline)
         self._spare = SpareQueue()
-        self._running: dict[Job, None] = {}
-        """Jobs whose stages run, one for each busy worker: the leader of a batch."""
+        self._places = Places(self.tasks, self._queue)
+        self._running = self._places.running
         self._devices = DeviceLimits(max_inflight or {})
         self._has_limits = bool(max_inflight)
         self._batcher = Batcher(self.tasks, self._queue, self._running, self._devices, workers)
         self._probes = Probes()
-        self._saturated_ns = 0
-        self._saturated_since: int | None = None
         self._ended: list[Ending] = []
+        self.set_workers(workers, helpers)
+
+    def set_workers(self, workers: int, helpers: int = 0) -> None:
+        """Set how many stages run at once; ValueError below one, or while any is running."""
+        if workers < 1 or helpers < 0:
+            raise ValueError(f"workers must be >= 1 and helpers >= 0: {workers}, {helpers}")
+        if self._running:
+            raise ValueError("workers cannot change while stages run")
+        self._places.set_workers(workers, helpers)
+        self._batcher.workers = workers
+
+    @property
+    def workers(self) -> int:
+        """Networks at once; without helpers any stages."""
+        return self._places.workers
+
+    @property
+    def threads(self) -> int:
+        """Stages at once, helpers included."""
+        return self._places.workers + self._places.helpers
 
     @property
     def selector(self) -> Selector:
@@ -165,7 +183,9 @@ class Engine:
         """Remove a task, which must be idle (see `flush`)."""
         if not self.is_idle(task):
             raise ValueError(f"task {task!r} still has jobs: flush it first")
-        group = self.tasks.pop(task).parameters.batch_group
+        state = self.tasks.pop(task)
+        self._places.forget(state)
+        group = state.parameters.batch_group
         if group and not any(s.parameters.batch_group == group for s in self.tasks.values()):
             del self.groups[group]
             self._update_forms_batches()
@@ -210,6 +230,8 @@ class Engine:
 
     def _update_forms_batches(self) -> None:
         self.forms_batches = any(group.budgets for group in self.groups.values())
+        # A batch waits for frames to be prepared; helpers prepare one when its network is next.
+        self._places.set_helping(not self.forms_batches)
 
     def _cohort_slowdown(self) -> float:
         slowdown = self.cohort_slowdown
@@ -232,6 +254,7 @@ class Engine:
     ) -> Job:
         parameters = state.parameters
         state.released += 1
+        self._places.expect(state, now_ns)
         job = Job(
             parameters.name,
             work.frame.sequence,
@@ -261,36 +284,61 @@ class Engine:
     @property
     def has_ready(self) -> bool:
         """Whether a job is ready, or may be."""
-        return bool(self._queue.entries or self._spare.entries)
+        return bool(self._queue.entries or self._queue.beside or self._spare.entries)
+
+    def look_ns(self, now_ns: int) -> int | None:
+        """Time when one more free thread should call `next`; None = not before a boundary."""
+        places = self._places
+        if places.is_full or not self.has_ready:
+            return None
+        if not places.helping or self._queue.beside:
+            return now_ns
+        job = self._queue.first() or self._spare.first()
+        if job is None:
+            return None
+        if job.held_ns is not None:
+            return now_ns  # others behind it may go first
+        at_ns = places.time_for(self.tasks[job.task], job, now_ns)
+        return None if at_ns == AT_A_BOUNDARY else at_ns
 
     def next(self, now_ns: int) -> Job | None:
         """Return the job whose stage `next_stage` a free worker should run, with its `mates`.
 
         None when no ready job may run, or every worker is busy. Jobs that can no longer make their
         deadline end here. A job on spare time is returned only when no admitted one is ready; a
-        job whose device is full stays, or waits for a mate: see `ask_again_ns`.
+        job whose device is full stays, waits for a mate, or for the time of its preparation: see
+        `ask_again_ns`.
         """
         self.ask_again_ns = None
-        if len(self._running) == self.workers or not (self._queue.entries or self._spare.entries):
+        selector, devices, places = self._selector, self._devices, self._places
+        if places.is_full or not self.has_ready:
             return None
-        selector, devices = self._selector, self._devices
         # With a coordinator any boundary may admit a job again, and batches look at all of them.
         put_aside = not self.forms_batches and type(selector) is StaticSelector
         job: Job | None = None
         passed_over: list[Job] = []
         held: list[Job] = []
         on_spare_time: list[Job] = []
+        is_full = False  # no network may begin
         try:
             while job := self._spare.pop_overdue(now_ns) if put_aside else self._spare.pop():
                 self._put_back(job)
-            while (job := self._queue.pop()) is not None:
+            while (job := self._queue.pop_beside() if is_full else self._queue.pop()) is not None:
                 state = self.tasks[job.task]
+                if places.helping:
+                    if self._waits_for_newer(state, job, now_ns):
+                        passed_over.append(job)
+                        continue
+                    if not self._has_place(state, job, now_ns):
+                        is_full = True
+                        passed_over.append(job)
+                        continue
                 if not self._can_go_on(state, job, now_ns):
                     continue
                 if self._has_limits and devices.room(state, job, held) < 1:
                     self._hold(job, now_ns)
                     passed_over.append(job)
-                elif is_admitted(selector, state, job, now_ns):
+                elif places.is_beside(state, job) or is_admitted(selector, state, job, now_ns):
                     if not self.forms_batches:
                         break
                     chosen = self._form_batch(job, [*passed_over, *on_spare_time], now_ns)
@@ -307,7 +355,8 @@ class Engine:
                 else:
                     on_spare_time.append(job)
             if job is None:
-                job = self._take_spare(passed_over, now_ns) if put_aside else None
+                if put_aside and not is_full:
+                    job = self._take_spare(passed_over, now_ns)
                 for other in on_spare_time:
                     if devices.room(self.tasks[other.task], other, held) > 0:
                         job = other
@@ -359,8 +408,10 @@ class Engine:
         job.stages.append(StageRecord(name, variant, start_ns, end_ns, batch))
         job.path.append((variant, stage))
         if batch == 1:
-            state.observe(variant, stage, end_ns - start_ns)
+            self._observe(state, job, end_ns - start_ns)
         job.next_stage += span
+        if job.next_stage >= state.network_end:
+            self._places.leave(job, now_ns)
         self._selector.passed(state, job, now_ns)
         if job.next_stage == len(stages):
             in_time = now_ns <= job.absolute_deadline_ns
@@ -374,6 +425,13 @@ class Engine:
             self._end_hopeless(job, now_ns)
         else:
             self._make_ready(job, now_ns)
+
+    def _observe(self, state: TaskState, job: Job, time_ns: int) -> None:
+        """Learn from the time of the job's next stage, which has just ended."""
+        if job.work.narrow and is_in_network(state, job):
+            state.observe_narrow(job.variant, job.next_stage, time_ns)
+        else:
+            state.observe(job.variant, job.next_stage, time_ns)
 
     @property
     def next_hopeless_ns(self) -> int | None:
@@ -394,7 +452,7 @@ class Engine:
         job.cancelled_ns = end_ns - start_ns
         if not job.cancel_reason:
             # It would have taken longer: at least that is known.
-            state.observe(job.variant, job.next_stage, job.cancelled_ns + 1)
+            self._observe(state, job, job.cancelled_ns + 1)
         self._end(job, now_ns, Outcome.ABORTED, job.cancel_reason or CANCELLED)
 
     def fail(
@@ -451,11 +509,7 @@ class Engine:
         frame still ends in exactly one outcome; all others stay as they are. `running` are the
         jobs whose stages the driver really runs: the leader of a batch.
         """
-        self._saturated_ns, self._saturated_since = self._saturated_at(now_ns), None
-        self._running.clear()
-        self._running.update((job, None) for job in running if not job.ended)
-        if len(self._running) == self.workers:
-            self._saturated_since = now_ns
+        self._places.recount(now_ns, [job for job in running if not job.ended])
         self._devices.recount(self._running)
         for group in self.groups.values():
             group.running = False
@@ -509,9 +563,33 @@ class Engine:
         if usual_ns > parameters.deadline_ns:
             return "budget"
         earliest_ns = now_ns + max(
-            blocking_ns(self._running, self.workers, now_ns), predecessor_ns(state, now_ns)
+            self._places.blocking_ns(state, job, now_ns), predecessor_ns(state, now_ns)
         )
         return "blocking" if earliest_ns + usual_ns > job.absolute_deadline_ns else ""
+
+    def _waits_for_newer(self, state: TaskState, job: Job, now_ns: int) -> bool:
+        """Whether a ready job had better be replaced by the next frame of its task."""
+        if job.start_ns is not None:
+            return False
+        until_ns = self._places.wait_for_newer(state, job, now_ns)
+        if until_ns <= now_ns:
+            return False
+        self._hold(job, now_ns)
+        self._ask_again_at(until_ns)
+        return True
+
+    def _has_place(self, state: TaskState, job: Job, now_ns: int) -> bool:
+        """Whether a ready job's next stage may run beside those that run."""
+        at_ns = self._places.time_for(state, job, now_ns)
+        if at_ns <= now_ns:
+            return True
+        if at_ns < AT_A_BOUNDARY:
+            self._ask_again_at(at_ns)
+        return False
+
+    def _ask_again_at(self, time_ns: int) -> None:
+        before_ns = self.ask_again_ns
+        self.ask_again_ns = time_ns if before_ns is None else min(before_ns, time_ns)
 
     def _can_go_on(self, state: TaskState, job: Job, now_ns: int) -> bool:
         """Whether a ready job may run; one that is hopeless ends."""
@@ -548,7 +626,13 @@ class Engine:
         """Start a stage, together with those of the job's mates."""
         state = self.tasks[job.task]
         variant, stage = job.variant, job.next_stage
-        usual_end_ns = now_ns + state.usual_ns(variant, stage)
+        usual_ns = state.usual_ns(variant, stage)
+        if self._places.helping and is_in_network(state, job):
+            job.work.narrow = self._places.begins_narrow(state, job, now_ns)
+            if job.work.narrow:
+                end = stage + state.spans[variant][stage]
+                _, usual_ns = state.narrow_ns(variant, stage, end)
+        usual_end_ns = now_ns + usual_ns
         if self.forms_batches:
             job.due_ns = now_ns + state.budget_ns(variant, stage)
         if self._has_limits:
@@ -559,14 +643,12 @@ class Engine:
             known = group.budgets[variant, stage][1 + len(job.mates)].estimator
             usual_end_ns = now_ns + state.scaled_ns(known.median_ns, variant, stage)
             job.due_ns = now_ns + state.scaled_ns(known.budget_ns, variant, stage)
-        self._running[job] = None
         for member in (job, *job.mates):
             self._begin(member, now_ns, usual_end_ns)
+        self._places.start(state, job, now_ns)
         run = state.runs[variant][stage]
         if run is not None and run.cancels and not job.mates:
             self._plan_cancel(state, job, stage + run.span)
-        if len(self._running) == self.workers:
-            self._saturated_since = now_ns
 
     def _plan_cancel(self, state: TaskState, job: Job, then: int) -> None:
         """Find when a job that starts a stage becomes hopeless; `then` is the stage after it."""
@@ -590,19 +672,20 @@ class Engine:
             state.kept_out = 0
             self._probes.begin(job, now_ns)
         if job.held_ns is None:
-            job.waiting_ns += self._saturated_at(now_ns) - job.saturated_at_ready_ns
+            job.waiting_ns += self._places.waited_ns(job, now_ns)
         else:
             job.waiting_ns += now_ns - job.held_ns
             job.held_ns = None
+        job.delay_ns = 0
         job.running = True
         job.usual_end_ns = usual_end_ns
         self._selector.started(state, job, now_ns)
 
     def _make_ready(self, job: Job, now_ns: int) -> None:
-        job.ready_ns = now_ns
-        job.saturated_at_ready_ns = self._saturated_at(now_ns)
-        state = self.tasks[job.task]
-        self._queue.push(job, state.parameters, state.misses_in_a_row)
+        state, places = self.tasks[job.task], self._places
+        places.await_place(state, job, now_ns)
+        beside = places.is_beside(state, job)
+        self._queue.push(job, state.parameters, state.misses_in_a_row, beside=beside)
 
     def _put_aside(self, state: TaskState, job: Job) -> None:
         """Queue a job for spare time."""
@@ -619,6 +702,13 @@ class Engine:
         """Take the first job that was put aside and may run; others join `passed_over`."""
         while (job := self._spare.pop()) is not None:
             state = self.tasks[job.task]
+            if self._places.helping:
+                if self._waits_for_newer(state, job, now_ns):
+                    passed_over.append(job)
+                    continue
+                if not self._has_place(state, job, now_ns):
+                    self._put_aside(state, job)
+                    return None
             if not self._can_go_on(state, job, now_ns):
                 continue
             if not self._has_limits or self._devices.room(state, job) > 0:
@@ -630,23 +720,17 @@ class Engine:
     def _hold(self, job: Job, now_ns: int) -> None:
         """Let a job wait for its device from now on, since a worker is available."""
         if job.held_ns is None:
-            job.waiting_ns += self._saturated_at(now_ns) - job.saturated_at_ready_ns
+            job.waiting_ns += self._places.waited_ns(job, now_ns)
             job.held_ns = now_ns
 
     def _put_back(self, job: Job) -> None:
         state = self.tasks[job.task]
-        self._queue.put_back(job, state.parameters, state.misses_in_a_row)
-
-    def _saturated_at(self, now_ns: int) -> int:
-        """Time up to now during which every worker was busy."""
-        since_ns = self._saturated_since
-        return self._saturated_ns + (0 if since_ns is None else now_ns - since_ns)
+        beside = self._places.is_beside(state, job)
+        self._queue.put_back(job, state.parameters, state.misses_in_a_row, beside=beside)
 
     def _stop_running(self, job: Job, now_ns: int) -> tuple[Job, ...]:
         """Free the job's worker; returns the mates that ran with it."""
-        self._saturated_ns = self._saturated_at(now_ns)
-        self._saturated_since = None
-        del self._running[job]
+        self._places.stop(job, now_ns)
         job.running = False
         job.hopeless_ns = 0
         if self._has_limits:
@@ -701,5 +785,6 @@ class Engine:
             state.waiting = None
         if state.in_flight is job:
             state.in_flight = None
+            self._places.leave(job, now_ns)
         self._ended.append(ending)
         return ending

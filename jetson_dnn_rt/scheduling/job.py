@@ -38,7 +38,10 @@ class Job:
     cancel_reason: str = ""
     ready_ns: int = 0
     waiting_ns: int = 0
+    waits_for: int = 0  # kind of place, see `places`
     saturated_at_ready_ns: int = 0
+    delay_ns: int = 0
+    """Time that its network will wait for another one, if it is prepared now."""
     held_ns: int | None = None  # time since which it waits for its device, not for a worker
     queued: bool = False
     place: int = 0  # number of its last arrival in the ready queue

@@ -32,6 +32,8 @@ class ReadyQueue:
         self.discipline = discipline
         self.entries: list[tuple[Rank, int, Job]] = []
         """A heap; jobs that ended or were removed stay in it until they reach the top."""
+        self.beside: list[tuple[Rank, int, Job]] = []
+        """The same of jobs whose next stage may run beside a network."""
         self._count = 0
 
     def rank(
@@ -50,26 +52,47 @@ class ReadyQueue:
         tie = (not started, -misses_in_a_row, parameters.precedence)
         return (first, job.absolute_deadline_ns, *tie)
 
-    def push(self, job: Job, parameters: TaskParameters, misses_in_a_row: int) -> None:
+    def push(
+        self, job: Job, parameters: TaskParameters, misses_in_a_row: int, *, beside: bool = False
+    ) -> None:
         """Add a job that became ready."""
         self._count += 1
         job.place = self._count
-        self.put_back(job, parameters, misses_in_a_row)
+        self.put_back(job, parameters, misses_in_a_row, beside=beside)
 
-    def put_back(self, job: Job, parameters: TaskParameters, misses_in_a_row: int) -> None:
+    def put_back(
+        self, job: Job, parameters: TaskParameters, misses_in_a_row: int, *, beside: bool = False
+    ) -> None:
         """Put a popped job that did not run back to its old place among equals."""
         started = job.start_ns is not None
         rank = self.rank(job, parameters, misses_in_a_row, job.ready_ns, started=started)
         job.queued = True
-        heapq.heappush(self.entries, (rank, job.place, job))
+        heapq.heappush(self.beside if beside else self.entries, (rank, job.place, job))
 
     def pop(self) -> Job | None:
         """Remove and return the first job that has not ended; None when there is none."""
+        if self.beside and self._first_is_beside():
+            return _pop(self.beside)
         return _pop(self.entries)
+
+    def _first_is_beside(self) -> bool:
+        _drop_invalid(self.entries)
+        _drop_invalid(self.beside)
+        return bool(self.beside) and not (self.entries and self.entries[0] < self.beside[0])
+
+    def pop_beside(self) -> Job | None:
+        """Remove and return the first whose next stage may run beside a network."""
+        return _pop(self.beside)
+
+    def first(self) -> Job | None:
+        """The first of those whose next stage may not."""
+        _drop_invalid(self.entries)
+        return self.entries[0][-1] if self.entries else None
 
     def waiting(self) -> list[Job]:
         """The jobs in it, in their order."""
-        return [entry[-1] for entry in sorted(self.entries) if _is_valid(entry)]
+        entries = sorted([*self.entries, *self.beside])
+        return [entry[-1] for entry in entries if _is_valid(entry)]
 
 
 class SpareQueue:
@@ -89,14 +112,18 @@ class SpareQueue:
     def push(self, job: Job, rank: Rank, limit_ns: int) -> None:
         """Add a job from the ready queue; by current estimates it is hopeless after `limit_ns`."""
         job.queued = True
-        while self.entries and not _is_valid(self.entries[0]):
-            heapq.heappop(self.entries)
+        _drop_invalid(self.entries)
         heapq.heappush(self.entries, (rank, job.place, job))
         heapq.heappush(self._by_limit, (limit_ns, job.place, job))
 
     def pop(self) -> Job | None:
         """Remove and return the first in the order of the discipline; None when empty."""
         return _pop(self.entries)
+
+    def first(self) -> Job | None:
+        """The first in the order of the discipline; None when empty."""
+        _drop_invalid(self.entries)
+        return self.entries[0][-1] if self.entries else None
 
     def pop_overdue(self, now_ns: int) -> Job | None:
         """Remove and return one whose limit has passed; None when there is none."""
@@ -121,3 +148,8 @@ def _is_valid(entry: tuple[object, int, Job]) -> bool:
     """Whether a heap entry is still valid for its job."""
     _, place, job = entry
     return job.queued and place == job.place and not job.ended
+
+
+def _drop_invalid(heap: list[tuple[Rank, int, Job]]) -> None:
+    while heap and not _is_valid(heap[0]):
+        heapq.heappop(heap)

@@ -14,11 +14,13 @@ from operator import mul
 from typing import TypeVar
 
 from jetson_dnn_rt.scheduling.job import Job
-from jetson_dnn_rt.tasks import Outcome, TaskParameters
+from jetson_dnn_rt.tasks import SHARED_STAGES, Outcome, TaskParameters
 
 T = TypeVar("T")
 
 WINDOW = 256  # execution times that a budget is computed from
+
+INTERVALS = 5  # between releases, whose median tells when the next is due
 
 WITHDRAW_AFTER = 2  # failed jobs in a row after which a variant is withdrawn
 
@@ -106,6 +108,8 @@ class TaskState:
     _rest: dict[str, tuple[list[int], list[int]]] = field(default_factory=dict)
     """Budgets, and usual times, from each stage to the last: sums that would be computed several
     times at every boundary."""
+    is_prepared: bool = field(init=False)  # its first stage comes before the network
+    network_end: int = field(init=False)  # index of the first stage after the network
     waiting: Job | None = None
     in_flight: Job | None = None
     misses_in_a_row: int = 0
@@ -119,6 +123,34 @@ class TaskState:
     reasons: Counter[str] = field(default_factory=Counter)
     """Counts of ended jobs by reason, with a bounded number of kinds."""
     last_failure: str = ""
+    next_release_ns: int = 0  # when the next frame is expected; 0 = unknown
+    narrow: BudgetEstimator | None = None
+    """How many times as long its network takes narrow, beside others, in thousandths of the usual
+    wide time; None = it is never narrow."""
+    load: float = 0.0  # share of the time of one worker that its frames ask for
+    _released_ns: int = 0  # the last
+    _intervals_ns: list[int] = field(default_factory=list)
+    """Between the last releases, the oldest first."""
+
+    def __post_init__(self) -> None:
+        stages = self.parameters.stages
+        self.is_prepared = stages[0] == SHARED_STAGES[0]
+        self.network_end = len(stages) - (stages[-1] == SHARED_STAGES[1])
+
+    def see_release(self, now_ns: int) -> None:
+        """Learn from the time of a release when the next one is due, and the load."""
+        intervals_ns, before_ns = self._intervals_ns, self._released_ns
+        self._released_ns = now_ns
+        if not before_ns:
+            return
+        if len(intervals_ns) == INTERVALS:
+            del intervals_ns[0]
+        intervals_ns.append(now_ns - before_ns)
+        interval_ns = sorted(intervals_ns)[len(intervals_ns) // 2]
+        if len(intervals_ns) < INTERVALS or interval_ns <= 0:
+            return
+        self.next_release_ns = now_ns + interval_ns
+        self.load = self.remaining_usual_ns(self.parameters.variant) / interval_ns
 
     def usable(self, variant: str, stage: int) -> bool:
         """Whether a variant may run from this stage on."""
@@ -222,6 +254,25 @@ class TaskState:
         return variant
 
     # -- times ---------------------------------------------------------------------------------
+
+    def set_narrow(self, slowdowns: Sequence[float]) -> None:
+        """Let its network run narrow, so many times as long in runs beside others; none: never."""
+        self.narrow = None
+        if slowdowns:
+            self.narrow = BudgetEstimator(self.parameters.budget_quantile)
+            self.narrow.reset(round(1000 * slowdown) for slowdown in slowdowns)
+
+    def observe_narrow(self, variant: str, stage: int, execution_time_ns: int) -> None:
+        """Learn from the time of a narrow run, which says nothing about a wide one."""
+        wide_ns = self.usual_ns(variant, stage)
+        if self.narrow is not None and wide_ns:
+            self.narrow.observe(1000 * execution_time_ns // wide_ns)
+
+    def narrow_ns(self, variant: str, first: int, end: int) -> tuple[int, int]:
+        """Budget and usual time of these stages of its network, narrow."""
+        assert self.narrow is not None
+        wide_ns = self.remaining_usual_ns(variant, first) - self.remaining_usual_ns(variant, end)
+        return wide_ns * self.narrow.budget_ns // 1000, wide_ns * self.narrow.median_ns // 1000
 
     def observe(self, variant: str, stage: int, execution_time_ns: int) -> None:
         """Learn from an execution time at the present clocks."""

@@ -110,11 +110,11 @@ def test_both_sides_deliver():
     _, result = benches.run(
         "overload",
         "--detector null:10 --segmenter null:10,segmentation --loads 1.5 --rounds 1 --seconds 1 "
-        "--deadline-factor 5",
+        "--deadline-factors 5",
     )
-    (load,) = result["loads"]
-    assert load["load"] == 1.5
-    for side in ("ours", "naive"):
+    (load,) = result["cells"]
+    assert (load["load"], load["deadline_factor"]) == (1.5, 5.0)
+    for side in ("ours", "sequential", "naive"):
         figures = load[side]
         # Sleeping networks at 75 Hz: both sides start some frames and publish some results.
         assert figures["frames"] > 0

@@ -1,7 +1,7 @@
 # Copyright 2026 jetson_dnn_rt authors
 # SPDX-License-Identifier: Apache-2.0
 
-"""Workers and threads of a process: as set, or as the trial at its start finds best."""
+"""Workers and threads of a process: as set, or as the load wants."""
 
 from __future__ import annotations
 
@@ -14,23 +14,21 @@ pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 
 pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 pytest.importorskip("torch", reason="torch is not installed")
 
+import numpy as np
 from networks import make_onnx
 
 from jetson_dnn_rt.backends.threads import count_cores
 from jetson_dnn_rt.clock import SteadyClock
 from jetson_dnn_rt.config.perception import PerceptionConfig
 from jetson_dnn_rt.config.process import ProcessConfig
-from jetson_dnn_rt.config.task import TaskConfig, wants_trial
-from jetson_dnn_rt.errors import ModelError
+from jetson_dnn_rt.config.task import TaskConfig, follows_load
 from jetson_dnn_rt.nodes.perception import PerceptionNode
 from jetson_dnn_rt.nodes.tasks.task_node import DetectorNode
 from jetson_dnn_rt.nodes.tasks.task_status import session_values
 from jetson_dnn_rt.runtime import session as sessions
-from jetson_dnn_rt.runtime import task as loading
 from jetson_dnn_rt.runtime.session import Session
-from jetson_dnn_rt.runtime.sharing.core_split import CoreSplit, measure_slowdown, share_cores
-from jetson_dnn_rt.runtime.sharing.forecast import TrialTask
-from jetson_dnn_rt.runtime.task import make_grey_frame, open_model
+from jetson_dnn_rt.runtime.sharing.core_split import CoreSplit, measure_slowdown
+from jetson_dnn_rt.tasks import Work
 
 # 20 ms in a period of 33: one worker keeps half of the deadlines of two such tasks, two keep all.
 CAMERA = {"source": "synthetic:64x64", "rate": 30.0}
@@ -57,51 +55,74 @@ def count_workers():
     ("process", "tasks", "wanted"),
     [(0, (0, 3), False), ("auto", (0, 3), True), (0, (0, "auto"), True), (4, (), False)],
 )
-def test_one_word_of_anybody_asks_for_the_trial(process, tasks, wanted):
+def test_one_word_of_anybody_is_enough(process, tasks, wanted):
     given = (TaskConfig(threads=threads) for threads in tasks)
-    assert wants_trial(process, given) is wanted
+    assert follows_load(process, given) is wanted
 
 
-def test_the_trial_decides_on_workers_and_threads(ros, capfd, monkeypatch):
-    loads: list[str] = []
+@pytest.fixture(scope="module")
+def network(tmp_path_factory):
+    return f"onnx:{make_onnx(tmp_path_factory.mktemp('network') / 'small.onnx')}"
 
-    def load(values):
-        loads.append("segmenter" if "segmentation" in values.model else "detector")
-        return open_model(values)
 
-    monkeypatch.setattr(loading, "open_model", load)
+def values_for(network, **values):
+    return {
+        "model": network, "kind": "segmentation", "variants": ["full@onnxruntime-fp32"],
+        "warmup_runs": 3, "engine_cache": "none", **values,
+    }  # fmt: skip
+
+
+def test_networks_are_loaded_for_all_cores_and_for_each_other(ros, network, capfd, monkeypatch):
+    measured = {"detector": [1.5], "rear/detector": [1.25]}
+    monkeypatch.setattr(sessions.core_split, "measure_narrow", lambda *given: measured)
     node = make(
         ros,
-        {"workers": 4},
-        detector={**DETECTOR, "threads": "auto"},
-        segmenter={**SEGMENTER, "threads": 3},
+        {"workers": 4, "tasks": ["detector", "rear/detector"]},
+        **{
+            "detector": values_for(network, threads="auto"),
+            "rear/detector": values_for(network, threads=3),
+        },
     )
     assert node.autostart(), node.fault
-    assert node.bridge.session.split == CoreSplit(2, 1)
-    assert node.bridge.session.split.workers == count_workers() == 2
-    assert sorted(loads) == ["detector", "segmenter"]  # for the trial, and kept
-    assert node.bridge.session._models == {}
+    session = node.bridge.session
+    assert session.split == CoreSplit(1, 2, 1, 2)
+    assert count_workers() == 2  # one, and a helper
     loaded = {name: task.loaded for name, task in node.tasks.items()}
     # Who names a number has it.
-    assert {name: one.threads for name, one in loaded.items() if one} == {
-        "detector": 1,
-        "segmenter": 3,
+    found = {n: (one.threads, one.narrow_threads, one.is_narrow) for n, one in loaded.items()}
+    assert found == {"detector": (2, 1, True), "rear/detector": (3, 0, False)}
+    states = session.executor._engine.tasks
+    assert {name: states[name].narrow.median_ns for name in states} == {
+        "detector": 1500,
+        "rear/detector": 1250,
     }
-    values = session_values(node.bridge.session)
-    assert (values["workers"], values["threads"]) == (2, 1)
+    values = session_values(session)
+    assert (values["workers"], values["threads"]) == (1, 2)
     assert node.coordinator is not None
     assert node.coordinator.coordinator is not None
-    assert node.coordinator.coordinator.cohort.workers == 2
-    said = capfd.readouterr().err
-    assert "workers: 4 is ignored: threads: auto decides" in said
-    assert "threads: auto takes 2 x 1 (workers x threads)" in said
-    assert "-> 2 x 1: " in said
-    # Once more from the beginning: the trial is part of it.
+    assert node.coordinator.coordinator.cohort.workers == 1
+    assert "workers: 4 is ignored: threads: auto decides" in capfd.readouterr().err
+    # Once more from the beginning.
     node.trigger_deactivate()
     node.trigger_cleanup()
     assert count_workers() == 0
     node.trigger_configure()
-    assert node.bridge.session.split == CoreSplit(2, 1)
+    assert node.bridge.session.split == CoreSplit(1, 2, 1, 2)
+
+
+def test_a_narrow_run_gives_what_a_wide_one_gives(network):
+    """The same network on one thread, timed beside another one."""
+    tasks = tuple(TaskConfig(name, **values_for(network)) for name in ("a", "b"))
+    with Session(PerceptionConfig(tasks, threads="auto")) as session:
+        pipeline = session.tasks["a"].variants.pipelines["full@onnxruntime-fp32"]
+        frame = session.tasks["a"].frame
+        results = []
+        for narrow in (False, True):
+            work = Work(frame, narrow=narrow)
+            pipeline.run(work)
+            results.append(work.result)
+        np.testing.assert_array_equal(results[0].mask, results[1].mask)
+        assert pipeline.narrow[0] is not pipeline.segments[0].runner
 
 
 @pytest.mark.parametrize(
@@ -114,11 +135,12 @@ def test_the_trial_decides_on_workers_and_threads(ros, capfd, monkeypatch):
         (1, 4, 1, CoreSplit(1, 4), 1),
     ],
 )
-def test_what_is_set_is_taken_without_a_trial(workers, process, task, split, threads):
+def test_what_is_set_is_taken(workers, process, task, split, threads):
     config = PerceptionConfig((), process=ProcessConfig(workers=workers), threads=process)
     with Session(config) as session:
         assert session.split == split
-        assert count_workers() == session.split.workers == workers
+        assert session.split.workers == workers
+        assert count_workers() == workers + 1
         assert session.count_threads(TaskConfig(threads=task)) == threads
 
 
@@ -157,16 +179,8 @@ def test_threads_are_a_number_or_the_word(ros):
     assert descriptor.additional_constraints == "a number, or auto"
 
 
-@pytest.fixture(scope="module")
-def network(tmp_path_factory):
-    return f"onnx:{make_onnx(tmp_path_factory.mktemp('network') / 'small.onnx')}"
-
-
 def test_the_slow_down_of_the_loaded_tasks_reaches_budgets_and_coordinator(ros, network, capfd):
-    task = {
-        "model": network, "kind": "segmentation", "variants": ["full@onnxruntime-fp32"],
-        "warmup_runs": 3, "engine_cache": "none",
-    }  # fmt: skip
+    task = values_for(network)
     node = make(
         ros,
         {"workers": 2, "tasks": ["detector", "rear/detector"]},
@@ -200,14 +214,3 @@ def test_the_slow_down_of_the_loaded_tasks_reaches_budgets_and_coordinator(ros, 
 
 def test_one_task_or_one_worker_has_nobody_beside():
     assert measure_slowdown({}, 4, SteadyClock(), pytest.fail) == {}
-
-
-def test_a_task_that_cannot_be_loaded_is_named(tmp_path):
-    given = [
-        TrialTask(
-            TaskConfig(name, model=model, engine_cache="none"), 10**7, make_grey_frame((8, 8))
-        )
-        for name, model in (("front", "null:1"), ("rear", f"onnx:{tmp_path}/none.onnx"))
-    ]
-    with pytest.raises(ModelError, match=r"^task rear: .*none\.onnx"):
-        share_cores(given, 2, "edf", SteadyClock(), pytest.fail)

@@ -16,9 +16,7 @@ REAL_TIME = (
     "test/lab/evaluate/test_realtime.py",
 )
 # Among these: they build, whatever the time.
-NOT_TIMED = tuple(
-    f"test/runtime/test_{name}.py" for name in ("builder", "builder_tvm", "forecast", "task")
-)
+NOT_TIMED = tuple(f"test/runtime/test_{name}.py" for name in ("builder", "builder_tvm", "task"))
 QUEUE = "real time"
 
 

@@ -31,7 +31,7 @@ from jetson_dnn_rt.config.nodes import (
 from jetson_dnn_rt.config.parameter_file import ParameterFile, read_parameter_file
 from jetson_dnn_rt.config.perception import read_task, refuse_unknown_tasks
 from jetson_dnn_rt.config.process import ProcessConfig
-from jetson_dnn_rt.config.task import DEFAULT_FREQUENCY_HZ, TaskConfig, count_threads, wants_trial
+from jetson_dnn_rt.config.task import DEFAULT_FREQUENCY_HZ, TaskConfig, count_threads, follows_load
 from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError
 from jetson_dnn_rt.runtime.task import BatchKey, Task
 from jetson_dnn_rt.traces.schema import TracedTask
@@ -100,7 +100,7 @@ class OpenTask(Task):
     lenient : bool
         Leave out variants that are not available; otherwise that is an error: a chunk without one
         of its variants would be a gap in the result.
-    find_like : callable
+    find_like, narrow_threads
         As in `Task`.
 
     Raises
@@ -116,12 +116,14 @@ class OpenTask(Task):
         *,
         lenient: bool = False,
         find_like: Callable[[BatchKey], Task | None] = lambda key: None,
+        narrow_threads: int = 0,
     ) -> None:
         self.spec = spec
         try:
             super().__init__(
                 spec.config,
                 threads=max(1, spec.config.fixed_threads),
+                narrow_threads=narrow_threads,
                 clock=clock or SteadyClock(),
                 find_like=find_like,
                 frames=(),
@@ -184,9 +186,9 @@ class TaskFile:
     coordinator: CoordinatorConfig
 
     @property
-    def wants_trial(self) -> bool:
-        """Whether workers and threads are found by trial; until then one worker has all cores."""
-        return wants_trial(self.process_threads, self.tasks)
+    def follows_load(self) -> bool:
+        """Whether workers and threads follow the load; one worker has all cores then."""
+        return follows_load(self.process_threads, self.tasks)
 
     def with_workers(self, workers: int) -> TaskFile:
         """Return a copy for another number of workers, which share the cores."""
@@ -276,7 +278,7 @@ def read_task_file(args: argparse.Namespace) -> TaskFile:
         process.threads,
         file.read(CoordinatorConfig, COORDINATOR, {"policy": policy}),
     )
-    return read.with_workers(1) if read.wants_trial else read
+    return read.with_workers(1) if read.follows_load else read
 
 
 def _choose_tasks(file: ParameterFile, wanted: Sequence[str]) -> list[str]:

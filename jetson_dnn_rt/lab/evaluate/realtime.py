@@ -13,16 +13,14 @@ from __future__ import annotations
 import argparse
 import json
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from jetson_dnn_rt.backends.threads import count_cores
 from jetson_dnn_rt.cameras.bags.image_bag import BadMessage, BagImage, ImageBag, open_image_bag
 from jetson_dnn_rt.cli.progress import PhaseProgress
-from jetson_dnn_rt.clock import SteadyClock
 from jetson_dnn_rt.config.nodes import CoordinatorConfig
 from jetson_dnn_rt.config.perception import PerceptionConfig
 from jetson_dnn_rt.coordinator.coordinator import Coordinator
@@ -53,8 +51,6 @@ from jetson_dnn_rt.models.heads.result_lines import describe_frame, describe_res
 from jetson_dnn_rt.platforms.detect import detect
 from jetson_dnn_rt.results import Result
 from jetson_dnn_rt.runtime.session import Session
-from jetson_dnn_rt.runtime.sharing.core_split import share_cores
-from jetson_dnn_rt.runtime.sharing.forecast import TrialTask
 from jetson_dnn_rt.runtime.task import StageTimes, Task
 from jetson_dnn_rt.scheduling.selection import Selector
 from jetson_dnn_rt.tasks import JobRecord, Work
@@ -244,11 +240,12 @@ def evaluate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
     with PhaseProgress() as progress, ExitStack() as stack:
         progress.say(f"loading {', '.join(task.name for task in file.tasks)}")
         specs = file.make_specs(plans[0].period_ns)
-        if file.wants_trial and not args.workers:
-            file, specs = _share_cores(file, specs, streams[0], progress.say)
         config = PerceptionConfig((), process=file.process)
         session = stack.enter_context(Session(config, log=_Log(progress)))
-        tasks = _load(session, specs)
+        if file.follows_load and not args.workers:
+            session.share_cores(len(specs))
+        fixed = {task.name for task in file.tasks if task.fixed_threads}
+        tasks = _load(session, specs, fixed)
         summary = RunSummary({task.name: task.default for task in tasks})
         for task in tasks:
             for reason in task.left_out.values():
@@ -296,32 +293,17 @@ def evaluate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
     return result, _format(result)
 
 
-def _share_cores(
-    file: TaskFile, specs: Sequence[TaskSpec], stream: Stream, log: Callable[[str], None]
-) -> tuple[TaskFile, list[TaskSpec]]:
-    """Try workers and threads on the first frame of a bag, and take the best."""
-    with open_image_bag(stream.bag, stream.topic) as bag:
-        frame = read_first(bag)[0]
-    fixed = {task.name: task.fixed_threads for task in file.tasks}
-
-    def give_threads(spec: TaskSpec, threads: int) -> TaskSpec:
-        return replace(spec, config=replace(spec.config, threads=threads))
-
-    trials = [
-        TrialTask(give_threads(spec, fixed[spec.name]).config, spec.period_ns, frame)
-        for spec in specs
-    ]
-    cores, discipline = count_cores(), file.process.discipline
-    split, _ = share_cores(trials, cores, discipline, SteadyClock(), log)
-    shared = [give_threads(spec, fixed[spec.name] or split.threads) for spec in specs]
-    return file.with_workers(split.workers), shared
-
-
-def _load(session: Session, specs: Sequence[TaskSpec]) -> list[OpenTask]:
+def _load(session: Session, specs: Sequence[TaskSpec], fixed: Collection[str]) -> list[OpenTask]:
+    """Load the tasks; `fixed` have a number of threads of their own."""
     tasks = []
     with session.executor.realtime.as_worker():
         for spec in specs:
-            task = OpenTask(spec, lenient=True, find_like=session.batches.find_like)
+            task = OpenTask(
+                spec,
+                lenient=True,
+                find_like=session.batches.find_like,
+                narrow_threads=0 if spec.name in fixed else session.split.narrow_threads,
+            )
             session.adopt(task)
             tasks.append(task)
     return tasks

@@ -1,17 +1,13 @@
 # Copyright 2026 jetson_dnn_rt authors
 # SPDX-License-Identifier: Apache-2.0
 
-"""Workers and threads of an inference as one decision: how the cores are shared.
+"""How the cores are shared: workers, and the threads of an inference.
 
-On two cores one worker whose inferences take both (1 x 2) ends a frame sooner; two workers with a
-thread each (2 x 1) lose nothing to the threads' waiting for each other, and run two tasks side by
-side. Which keeps more deadlines depends on the networks, their back ends and the deadlines: so it
-is measured, with the tasks that will run.
-
-Each split is *tried*: its workers run the tasks' default variants side by side, without a pause.
-What the times mean for the deadlines is then *forecast* (`runtime.sharing.forecast`): the
-scheduling engine runs the tasks at their rates on a virtual clock, every stage as slow as it was
-measured with all workers busy.
+On two cores one worker whose inferences take both (1 x 2) ends a frame sooner; two with a thread
+each (2 x 1) lose nothing to the threads' waiting for each other, and get more done. Which one
+meets more deadlines depends on the load and the deadlines. With ``threads: auto`` networks are
+loaded for both, and the scheduling engine chooses for every frame (`scheduling.places`). It has to
+know how much longer a network takes with fewer threads beside others: that is measured here.
 """
 
 from __future__ import annotations
@@ -20,26 +16,26 @@ import statistics
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from jetson_dnn_rt.clock import Clock
-from jetson_dnn_rt.errors import JetsonDnnRtError, ModelError
+from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.models.model import Model
-from jetson_dnn_rt.runtime.sharing.forecast import Forecast, Times, TrialTask, forecast
 from jetson_dnn_rt.runtime.task import Task
-from jetson_dnn_rt.tasks import Stage, Work
+from jetson_dnn_rt.tasks import SHARED_STAGES, Stage, Work
 from jetson_dnn_rt.variants.measuring.timing import time_stages
 
-MET_MARGIN = 0.01  # shares of met frames that differ by less count as equal
-# The same of frames per second: short trials differ by so much from run to run.
-CAPACITY_MARGIN = 0.05
+WORTHWHILE = 1.05
+"""Share of their time one after the other that networks may take side by side, as measured here:
+on a busy machine they gain more than on a quiet one, since they do not wait for each other."""
 
 COLD_RUNS = 2  # first runs of each task, which do not count: memory pools, page faults
 RUNS = 12  # measured runs of each task that are enough
 LEAST_RUNS = 3
 TRIAL_NS = 700_000_000  # after that a trial ends, once each task has `LEAST_RUNS`
+
+Times = list[tuple[int, ...]]
+"""Run by run the times of the stages of a task."""
 
 Pipelines = Mapping[str, Sequence[Stage]]  # by task the stages of one variant; no memory is shared
 Log = Callable[[str], object]
@@ -47,82 +43,78 @@ Log = Callable[[str], object]
 
 @dataclass(frozen=True, slots=True)
 class CoreSplit:
-    """A number of workers, and the threads of one inference on each."""
+    """A number of workers, and the threads of one inference on each.
+
+    Where `narrow_threads` is not 0, `side_by_side` inferences with so many threads may run in
+    place of one with all of a worker's.
+    """
 
     workers: int
     threads: int
+    narrow_threads: int = 0
+    side_by_side: int = 1
 
     def __str__(self) -> str:
-        return f"{self.workers} x {self.threads}"
+        wide = f"{self.workers} x {self.threads}"
+        if not self.narrow_threads:
+            return wide
+        return f"{wide} or {self.side_by_side} x {self.narrow_threads}"
 
 
-@dataclass(frozen=True, slots=True)
-class SplitFigures:
-    """The trial of one split."""
+def share_cores(cores: int, tasks: int) -> CoreSplit:
+    """The split of ``threads: auto``: all cores for one inference, or for one of each task."""
+    if cores < 1 or tasks < 1:
+        raise ValueError(f"cores and tasks must be >= 1: {cores}, {tasks}")
+    side_by_side = min(cores, tasks)
+    if side_by_side == 1:
+        return CoreSplit(1, cores)
+    return CoreSplit(1, cores, cores // side_by_side, side_by_side)
 
-    split: CoreSplit
-    frame_ms: dict[str, float]  # by task the median time of a frame while all workers are busy
-    capacity_hz: float  # of all tasks together, when each comes as often as the others
-    forecast: Forecast  # at the rates and deadlines of the tasks
 
+def measure_narrow(
+    tasks: Mapping[str, Task], split: CoreSplit, clock: Clock, log: Log
+) -> dict[str, list[float]]:
+    """How much longer each task's network takes narrow beside others than wide alone, run by run.
 
-def share_cores(
-    tasks: Sequence[TrialTask], cores: int, discipline: str, clock: Clock, log: Log
-) -> tuple[CoreSplit, dict[str, Model]]:
-    """Try every split of the cores with the default variants of the tasks.
-
-    Tasks with a number of threads of their own are tried with it. The networks of one split are
-    closed before those of the next are loaded. `log` takes the choice and the figures of all
-    splits. Returns the best, and the models that were loaded for it. The text of errors, those of
-    `Task`, begins with the name of the task; `ModelError` when one fails on its frame.
+    Of the default variants of loaded tasks that do not run; those of the null back end are left
+    out. Empty where nothing is gained by it, or too few tasks are narrow.
     """
-    models: dict[str, Model] = {}
-    splits = list_splits(cores, len(tasks))
-    if len(splits) == 1:
-        log(
-            f"threads: auto takes {splits[0]} (workers x threads): {cores} core(s) and "
-            f"{len(tasks)} task(s) leave no choice"
-        )
-        return splits[0], models
-    begin_ns, ran_ns = clock.now_ns(), 0
-    figures = []
-    for split in splits:
-        with ExitStack() as stack:
-            loaded = [
-                stack.enter_context(closing(_load(task, split, models, clock))) for task in tasks
-            ]
-            stages = {one.name: one.stages[one.variant_names[0]] for one in loaded}
-            loaded_ns = clock.now_ns()
-            times = run_side_by_side(stages, [task.frame for task in tasks], split.workers, clock)
-            ran_ns += clock.now_ns() - loaded_ns
-        figures.append(judge_trial(split, times, tasks, discipline))
-    chosen = choose_split(figures).split
-    other_ns = clock.now_ns() - begin_ns - ran_ns
-    head = (
-        f"threads: auto takes {chosen} (workers x threads); tried for {ran_ns / 1e9:.1f} s, "
-        f"loading the networks for it took {other_ns / 1e9:.1f} s:"
+    if not split.narrow_threads:
+        return {}
+    narrow = {name: task for name, task in tasks.items() if task.is_narrow}
+    side_by_side = min(split.side_by_side, len(narrow))
+    if side_by_side < 2:
+        return {}
+    begin_ns = clock.now_ns()
+    stages = {name: task.stages[task.default] for name, task in narrow.items()}
+    frames = [task.frame for task in narrow.values()]
+    alone = _network_times(stages, run_side_by_side(stages, frames, 1, clock))
+    beside = _network_times(
+        stages, run_side_by_side(stages, frames, side_by_side, clock, narrow=True)
     )
-    log("\n".join([head, *describe_splits(figures)]))
-    return chosen, models
+    slowdowns = {
+        name: [time_ns / statistics.median(alone[name]) for time_ns in beside[name]]
+        for name in narrow
+    }
+    slowdown = {name: statistics.median(factors) for name, factors in slowdowns.items()}
+    gains = statistics.fmean(slowdown.values()) < WORTHWHILE * side_by_side
+    figures = ", ".join(f"{name} {factor:.2f}" for name, factor in slowdown.items())
+    verdict = "where more frames come than one after the other can do" if gains else "never"
+    log(
+        f"threads: auto: networks run {side_by_side} x {split.narrow_threads} {verdict}, else "
+        f"1 x {split.threads} (workers x threads); so each takes longer by the factor {figures} "
+        f"(measured in {(clock.now_ns() - begin_ns) / 1e9:.1f} s)"
+    )
+    return slowdowns if gains else {}
 
 
-def _load(task: TrialTask, split: CoreSplit, models: dict[str, Model], clock: Clock) -> Task:
-    """Load the default variant of a task; `models` keeps what it is loaded from."""
-    config = task.config
-    first = config.variant or next(iter(config.variants), "")
-    try:
-        loaded = Task(
-            replace(config, variants=(first,) if first else (), memory_limit_mb=0.0),
-            threads=config.fixed_threads or split.threads,
-            clock=clock,
-            model=models.get(config.name),
-            frames=(),
-            keep_refused=True,
-        )
-    except JetsonDnnRtError as error:
-        raise type(error)(f"task {config.name}: {error}") from error
-    models[config.name] = loaded.model
-    return loaded
+def _network_times(stages: Pipelines, times: Mapping[str, Times]) -> dict[str, list[int]]:
+    """Times of the network by task, without the stages before and after it."""
+    found = {}
+    for name, runs in times.items():
+        inner = [i for i, stage in enumerate(stages[name]) if stage.name not in SHARED_STAGES]
+        found[name] = [max(1, sum(run[i] for i in inner)) for run in runs]
+    return found
 
 
 def measure_slowdown(
@@ -156,70 +148,16 @@ def measure_slowdown(
     return slowdown
 
 
-# -- splits and their forecasts ----------------------------------------------------------------
-
-
-def list_splits(cores: int, tasks: int) -> tuple[CoreSplit, ...]:
-    """Splits worth a trial: as many threads as there are cores, fewest workers first.
-
-    One for each divisor of `cores`, until every task has a worker. Workers in excess of the tasks
-    would idle, because a task runs one frame at a time; the threads of the split before such a one
-    are not given up for them.
-    """
-    if cores < 1 or tasks < 1:
-        raise ValueError(f"cores and tasks must be >= 1: {cores}, {tasks}")
-    splits = []
-    for workers in (n for n in range(1, cores + 1) if not cores % n):
-        splits.append(CoreSplit(min(workers, tasks), cores // workers))
-        if workers >= tasks:
-            break
-    return tuple(splits)
-
-
-def choose_split(figures: Sequence[SplitFigures]) -> SplitFigures:
-    """The best: most met frames, then the largest capacity, then the shortest responses.
-
-    Differences within `MET_MARGIN` and `CAPACITY_MARGIN` of the best do not count.
-    """
-    met = max(one.forecast.met_share for one in figures)
-    left = [one for one in figures if one.forecast.met_share >= met - MET_MARGIN]
-    capacity = max(one.capacity_hz for one in left)
-    left = [one for one in left if one.capacity_hz >= capacity * (1.0 - CAPACITY_MARGIN)]
-    return min(left, key=lambda one: (one.forecast.response_ms, one.split.workers))
-
-
-def describe_splits(figures: Sequence[SplitFigures]) -> list[str]:
-    """A line for each split, the chosen one marked."""
-    chosen = choose_split(figures)
-    lines = []
-    for one in figures:
-        times = ", ".join(f"{task} {ms:.1f} ms" for task, ms in one.frame_ms.items())
-        lines.append(
-            f"{'->' if one is chosen else '  '} {one.split}: "
-            f"{100 * one.forecast.met_share:.1f} % of the frames met, {one.capacity_hz:.1f} "
-            f"frames/s, response {one.forecast.response_ms:.1f} ms; {times}"
-        )
-    return lines
-
-
-def judge_trial(
-    split: CoreSplit, times: Mapping[str, Times], tasks: Sequence[TrialTask], discipline: str
-) -> SplitFigures:
-    """Forecast, from the times of a trial, for the tasks at their rates and deadlines."""
-    frame_ms = {task: statistics.median(map(sum, runs)) / 1e6 for task, runs in times.items()}
-    return SplitFigures(
-        split,
-        frame_ms,
-        split.workers * 1e3 / max(1e-6, statistics.fmean(frame_ms.values())),
-        forecast(tasks, times, split.workers, discipline),
-    )
-
-
 # -- running side by side ----------------------------------------------------------------------
 
 
 def run_side_by_side(
-    pipelines: Pipelines, frames: Sequence[Frame], workers: int, clock: Clock
+    pipelines: Pipelines,
+    frames: Sequence[Frame],
+    workers: int,
+    clock: Clock,
+    *,
+    narrow: bool = False,
 ) -> dict[str, Times]:
     """Let workers take the tasks in turn, a frame of each at a time, and time the stages.
 
@@ -244,7 +182,7 @@ def run_side_by_side(
             with lock:
                 task = waiting.popleft()
             try:
-                times_ns = time_stages(pipelines[task], Work(given[task]), clock)
+                times_ns = time_stages(pipelines[task], Work(given[task], narrow=narrow), clock)
             except Exception as error:
                 failures.append((task, error))
                 done.set()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import cast
 
-from jetson_dnn_rt.backends.base import Array
+from jetson_dnn_rt.backends.base import Array, Runner
 from jetson_dnn_rt.backends.null import NullRunner
 from jetson_dnn_rt.backends.registry import TENSORRT
 from jetson_dnn_rt.errors import NotANumberError
@@ -51,10 +51,12 @@ class Pipeline:
         segments: Sequence[Segment],
         names: Sequence[str],
         memory_bytes: int = 0,
+        narrow: Sequence[Runner] = (),
     ) -> None:
         self.spec = spec
         self.processor = processor
         self.segments = tuple(segments)
+        self.narrow = tuple(narrow)
         self.memory_bytes = memory_bytes
         runner = segments[0].runner
         self._script = runner if isinstance(runner, NullRunner) else None
@@ -69,7 +71,11 @@ class Pipeline:
         return (
             Stage("preprocess", self._run_preprocess),
             *(
-                self._make_stage(segment, run_batch and partial(run_batch, index))
+                self._make_stage(
+                    segment,
+                    self.narrow[index] if self.narrow else segment.runner,
+                    run_batch and partial(run_batch, index),
+                )
                 for index, segment in enumerate(self.segments)
             ),
             Stage("decode", self._run_decode),
@@ -81,14 +87,15 @@ class Pipeline:
             self._script.take_time("preprocess")
 
     def _make_stage(
-        self, segment: Segment, run_batch: Callable[[Sequence[Work]], None] | None
+        self, segment: Segment, narrow: Runner, run_batch: Callable[[Sequence[Work]], None] | None
     ) -> Stage:
-        (piece, runner), processor = segment, self.processor
+        (piece, wide), processor = segment, self.processor
         results, is_last = piece.results, piece.is_last
         name = stage_name(self._names, piece.first + 1, piece.span)
 
         def run(work: Work) -> None:
             values = cast("dict[str, Array]", work.scratch[VALUES])
+            runner = narrow if work.narrow else wide
             runner.urgency = work.urgency
             # The last one waits for the device once, for the network and the copy to the host.
             wait = processor.suspicious or not is_last
@@ -101,9 +108,13 @@ class Pipeline:
             work.copied_bytes += runner.copied_bytes
 
         core = TENSORRT.get(self.spec.backend)
-        device = runner.device if core is None else f"dla{core}"
-        cancel = runner.cancel if runner.can_cancel else None
-        return Stage(name, run, piece.span, device, cancel, run_batch)
+        device = wide.device if core is None else f"dla{core}"
+
+        def cancel() -> None:
+            for runner in {wide, narrow}:
+                runner.cancel()
+
+        return Stage(name, run, piece.span, device, cancel if wide.can_cancel else None, run_batch)
 
     def _run_decode(self, work: Work) -> None:
         self.processor.decode(work)
@@ -117,5 +128,5 @@ class Pipeline:
 
     def close(self) -> None:
         """Close the runners; a second call does nothing."""
-        for segment in self.segments:
-            segment.runner.close()
+        for runner in (*(segment.runner for segment in self.segments), *self.narrow):
+            runner.close()

@@ -60,6 +60,9 @@ STAGE_NS = 2_000_000
 blocks a more urgent one for about this long."""
 MAX_AUTOMATIC_STAGES = 8
 
+TAKES_THREADS = ("torch", "onnxruntime", "openvino")
+"""Back ends whose runners in one process may have different numbers of threads."""
+
 # The fastest on a CPU first, as `python -m benchmarks backends` has them on two x86 cores.
 _PREFERENCE = ("openvino", "onnxruntime", "torch")
 # Of these only torch uses a GPU. TensorRT and TVM are never chosen unasked: their builds take
@@ -101,6 +104,9 @@ class VariantSet:
         Limits of the results.
     threads : int
         Threads of one inference, >= 1.
+    narrow_threads : int
+        The same for several inferences side by side: networks on a CPU are then loaded twice; 0 =
+        once.
     library : Library, optional
         Where decomposed networks come from, and what is slow to make is kept.
     clock : Clock, optional
@@ -138,6 +144,7 @@ class VariantSet:
         settings: DecoderSettings | None = None,
         *,
         threads: int = 1,
+        narrow_threads: int = 0,
         library: Library | None = None,
         clock: Clock | None = None,
         build: bool = False,
@@ -159,6 +166,7 @@ class VariantSet:
         self.missing: tuple[str, ...] = ()
         self._config, self._settings = config, settings or DecoderSettings()
         self._threads, self._clock = threads, clock
+        self._narrow_threads = narrow_threads
         limit_opencv(threads)  # of preprocessing
         self._limit_bytes = int(config.memory_limit_mb * 1e6)
         self._build_engines, self._keep_refused = build, keep_refused
@@ -326,14 +334,20 @@ class VariantSet:
             finest=self._config.finest_stages or spec.backend == "torch",
             runs=self._runs.get(str(spec), 0),
         )
+        narrow: list[Runner] = []
         try:
+            if self._narrow_threads and spec.backend in TAKES_THREADS and device == "cpu":
+                for segment in segments:
+                    narrow.append(self._make_runner(spec, segment.piece.part, narrow=True))
+                pairs = zip(segments, narrow, strict=True)
+                measure_segments([Segment(one.piece, runner) for one, runner in pairs], runs=1)
             if self._shared is None:
                 image = segments[0].runner.allocate_input()
                 self._shared = FrameProcessor(self.model, self._settings, image)
             if spec.backend != "null":  # whose runs take as long as its script says
                 measure_segments(segments, runs=1)
             grown = max(0, used_bytes(device) - before)
-            pipeline = Pipeline(spec, self._processor, segments, self.stage_names, grown)
+            pipeline = Pipeline(spec, self._processor, segments, self.stage_names, grown, narrow)
             left = self._limit_bytes - self.memory_bytes
             if self._limit_bytes and self.pipelines and grown > left:
                 raise LeftOutError(
@@ -343,8 +357,8 @@ class VariantSet:
                 )
             return pipeline
         except BaseException:
-            for segment in segments:
-                segment.runner.close()
+            for runner in (*(segment.runner for segment in segments), *narrow):
+                runner.close()
             raise
 
     def _load_network(self, spec: VariantSpec) -> None:
@@ -388,12 +402,12 @@ class VariantSet:
         if refusal:
             raise LeftOutError(f"variant {spec} of {self.model.source} is left out: {refusal}")
 
-    def _make_runner(self, spec: VariantSpec, part: Part) -> Runner:
+    def _make_runner(self, spec: VariantSpec, part: Part, *, narrow: bool = False) -> Runner:
         runner = make_runner(
             self.model,
             spec,
             part,
-            threads=self._threads,
+            threads=self._narrow_threads if narrow else self._threads,
             clock=self._clock,
             library=self.library,
             build=self._build_engines,

@@ -162,22 +162,27 @@ def test_processes_find_the_same(capsys, tmp_path, bag, params):
     assert one == two
 
 
-def test_realtime_tries_the_splits_of_the_cores(capsys, tmp_path, bag, params, monkeypatch):
-    monkeypatch.setattr("jetson_dnn_rt.lab.evaluate.realtime.count_cores", lambda: 2)
-    # Two tasks of 14 ms in a period of 20: one worker keeps half of the deadlines.
+def test_realtime_shares_the_cores_as_the_nodes_do(capsys, tmp_path, bag, params, monkeypatch):
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    pytest.importorskip("torch", reason="torch makes the network")
+    from networks import make_onnx
+
+    network = f"onnx:{make_onnx(tmp_path / 'small.onnx')}"
+    monkeypatch.setattr("jetson_dnn_rt.runtime.session.count_cores", lambda: 2)
     given = (
         bag, "--mode", "realtime", "--params", params, "--rate", "50",
-        "--set", "perception.threads=auto", "--set", "detector.model=null:14",
-        "--set", "rear/segmenter.model=null:14,segmentation",
+        "--set", "perception.threads=auto",
+        *(f"--set={task}.model={network}" for task in ("detector", "rear/segmenter")),
+        *(f"--set={task}.kind=segmentation" for task in ("detector", "rear/segmenter")),
     )  # fmt: skip
     code, live, errors = run(capsys, *given, "--output", str(tmp_path / "live"))
     assert (code, live["lost"]) == (0, 0)
-    assert "threads: auto takes 2 x 1 (workers x threads)" in errors
-    assert open_trace(tmp_path / "live").metadata.parameters["workers"] == 2
-    # Workers that are asked for are no matter of a trial.
+    assert "threads: auto: networks run 2 x 1 " in errors
+    assert open_trace(tmp_path / "live").metadata.parameters["workers"] == 1
+    # Workers that are asked for share the cores whatever the load.
     code, live, errors = run(capsys, *given, "--workers", "3", "--output", str(tmp_path / "three"))
     assert (code, live["lost"]) == (0, 0)
-    assert "threads: auto takes" not in errors
+    assert "threads: auto" not in errors
     assert open_trace(tmp_path / "three").metadata.parameters["workers"] == 3
 
 
@@ -274,11 +279,11 @@ def test_workers_that_are_requested_share_the_cores(params, monkeypatch):
 
     file = read_task_file(build_parser().parse_args(given))
     assert count(file) == [2, 5, 4]
-    assert not file.wants_trial
+    assert not file.follows_load
     assert count(file.with_workers(4)) == [4, 5, 2]
     given += ["--set", "rear/segmenter.threads=auto"]
     file = read_task_file(build_parser().parse_args(given))
-    assert file.wants_trial
+    assert file.follows_load
     assert count(file) == [1, 5, 8]
 
 

@@ -1,0 +1,239 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
+"""What runs beside a network: frames prepared and decoded by helpers, and narrow networks."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from virtual_drive import drive, make_task, make_work
+
+from jetson_dnn_rt.config.process import DISCIPLINES
+from jetson_dnn_rt.scheduling.engine import Engine
+from jetson_dnn_rt.scheduling.places import is_in_network
+from jetson_dnn_rt.scheduling.task_state import Run
+from jetson_dnn_rt.tasks import Outcome
+
+STAGES = ("preprocess", "inference", "decode")
+NARROW = 1.5
+TIMES = {"preprocess": 10, "inference": 100, "decode": 20}
+
+
+def make_engine(*deadlines, device="cuda", helpers=1, workers=1, narrow=0.0, **options):
+    """Tasks a, b, ... with these deadlines, and the times above."""
+    engine = Engine(workers, helpers=helpers, **options)
+    runs = [Run(device="cpu"), Run(device=device), Run(device="cpu")]
+    for name, deadline in zip("abcd", deadlines, strict=False):
+        state = engine.add_task(make_task(name, deadline, stages=STAGES), {"full@null": runs})
+        engine.seed_budgets(name, "full@null", [tuple(TIMES.values())])
+        state.set_narrow([narrow] if narrow else [])
+    return engine
+
+
+def play(engine, arrivals, begin_ns=None):
+    """Drive it; what ran when: ``a0 inference 10-110``, with ``narrow`` where it was."""
+    started = {}
+
+    def run_ns(job):
+        name = STAGES[job.next_stage]
+        narrow = job.work.narrow and name == "inference"
+        time_ns = int(TIMES[name] * (NARROW if narrow else 1))
+        word = f"{job.task}{job.sequence} {name}" + " narrow" * narrow
+        started[word] = (now[0], now[0] + time_ns)
+        return time_ns
+
+    now = [0]
+    records = drive(engine, arrivals, run_ns, on_start=lambda job, time: now.__setitem__(0, time))
+    ran = [f"{word} {begin}-{end}" for word, (begin, end) in started.items()]
+    return ran, records
+
+
+def test_a_frame_is_prepared_when_its_network_is_next():
+    ran, records = play(make_engine(1000, 1000), [(0, "a"), (0, "b")])
+    assert ran == [
+        "a0 preprocess 0-10",
+        "a0 inference 10-110",
+        "b0 preprocess 100-110",
+        "a0 decode 110-130",
+        "b0 inference 110-210",
+        "b0 decode 210-230",
+    ]
+    # Nothing but waiting: no time is lost between the stages.
+    assert [record.overhead_ns for record in records] == [0, 0]
+
+
+def test_without_helpers_all_of_it_takes_turns():
+    ran, _ = play(make_engine(1000, 1000, helpers=0), [(0, "a"), (0, "b")])
+    assert ran[-1] == "b0 decode 240-260"
+
+
+def test_nothing_runs_beside_a_network_that_has_all_cores():
+    ran, _ = play(make_engine(1000, 1000, device="cpu"), [(0, "a"), (0, "b")])
+    assert ran == [
+        "a0 preprocess 0-10",
+        "a0 inference 10-110",
+        "a0 decode 110-130",
+        "b0 preprocess 110-120",
+        "b0 inference 130-230",
+        "b0 decode 230-250",
+    ]
+
+
+def test_a_newer_frame_takes_the_place_of_one_that_is_not_prepared_yet():
+    ran, records = play(make_engine(1000, 1000), [(0, "a"), (0, "b"), (90, "b")])
+    assert "b1 preprocess 100-110" in ran
+    assert [(r.sequence, r.outcome) for r in records if r.task == "b"] == [
+        (0, Outcome.SUPERSEDED),
+        (1, Outcome.MET),
+    ]
+
+
+def test_a_network_waits_for_a_more_urgent_frame_that_it_would_make_late():
+    """At 110 the network of c could begin; a, being prepared, would miss its deadline."""
+    arrivals = [(0, "b"), (0, "c"), (105, "a")]
+    ran, records = play(make_engine(200, 500, 800, helpers=2), arrivals)
+    assert "a0 preprocess 105-115" in ran
+    assert "a0 inference 115-215" in ran
+    assert "c0 inference 215-315" in ran
+    assert {record.outcome for record in records} == {Outcome.MET}
+
+
+def test_a_network_that_makes_nobody_late_does_not_wait():
+    ran, _ = play(make_engine(400, 500, 800, helpers=2), [(0, "b"), (0, "c"), (105, "a")])
+    assert "c0 inference 110-210" in ran
+    assert "a0 inference 210-310" in ran
+
+
+def test_a_job_is_not_admitted_on_time_that_its_network_has_to_wait():
+    """Alone it would make it: 40 + 130 <= 175; but its network begins at 110."""
+    engine = make_engine(1000, 135)
+    _, records = play(engine, [(0, "a"), (40, "b")])
+    reasons = {record.task: (record.outcome, record.reason) for record in records}
+    assert reasons["b"] == (Outcome.SKIPPED, "blocking")
+
+
+def saturate(names, until=2000, every=80):
+    return [(time, name) for time in range(0, until, every) for name in names]
+
+
+def test_networks_run_narrow_beside_each_other_once_more_comes_than_they_can_do():
+    engine = make_engine(1000, 1000, device="cpu", narrow=1.5)
+    ran, records = play(engine, saturate("ab"))
+    assert ran[1] == "a0 inference 10-110"  # the load is not known yet
+    late = [line for line in ran if "inference" in line][12:]
+    assert sum("narrow" in line for line in late) >= 0.8 * len(late)
+    spans = sorted(tuple(map(int, line.rpartition(" ")[2].split("-"))) for line in late)
+    alone = [
+        one
+        for one in spans
+        if not any(one is not two and one[0] < two[1] and two[0] < one[1] for two in spans)
+    ]
+    assert len(alone) < 2
+    # More than one after the other: every job takes 130 then.
+    met = sum(record.outcome is Outcome.MET for record in records)
+    assert met > 1.1 * 2000 / 130
+    # Their times say nothing about wide ones.
+    state = engine.tasks["a"]
+    assert state.budgets["full@null"][1].budget_ns == 100
+    assert state.narrow.budget_ns == state.narrow.median_ns == 1500
+
+
+@pytest.mark.parametrize(
+    ("deadline", "every", "narrow"),
+    [
+        (1000, 300, 1.5),  # one after the other keeps up
+        (170, 80, 1.5),  # 10 + 150 + 30 is too long
+        (1000, 80, 0.0),  # it is not loaded for that
+    ],
+)
+def test_networks_stay_wide_where_narrow_ones_are_of_no_use(deadline, every, narrow):
+    engine = make_engine(deadline, deadline, device="cpu", narrow=narrow)
+    ran, _ = play(engine, saturate("ab", every=every))
+    assert not [line for line in ran if "narrow" in line]
+
+
+def test_a_frame_that_has_waited_is_left_for_the_next_one():
+    """If that is due soon: a result becomes three times fresher than the wait is long."""
+    engine = make_engine(1000, 1000, device="cpu", narrow=1.5)
+    for task in "ab":
+        engine.tasks[task].load = 1.0
+    engine._places._load = 2.0
+    state = engine.tasks["a"]
+    state.next_release_ns = 2_000_000
+    job = engine.release("a", 1_000_000, 1_000_000, make_work())
+    state.next_release_ns = 2_000_000
+    job.absolute_deadline_ns = 9_000_000
+    wait = engine._places.wait_for_newer
+    assert wait(state, job, 1_700_000) == 0  # 0.3 ms to go, 0.7 ms waited
+    assert wait(state, job, 1_750_000) == 3_000_000  # a ms later than it is due
+    job.absolute_deadline_ns = 2_000_100
+    assert wait(state, job, 1_750_000) == 0  # it would be too late if none came
+    job.absolute_deadline_ns = 9_000_000
+    assert wait(state, job, 3_000_001) == 0  # none came
+
+
+@st.composite
+def workloads(draw):
+    tasks = draw(st.integers(1, 4))
+    return {
+        "workers": draw(st.integers(1, 2)),
+        "helpers": draw(st.integers(1, 2)),
+        "discipline": draw(st.sampled_from(DISCIPLINES)),
+        "device": draw(st.sampled_from(["cpu", "cuda"])),
+        "narrow": draw(st.sampled_from([0.0, 1.0, 1.5, 3.0])),
+        "parts": draw(st.integers(1, 3)),
+        "deadlines": [draw(st.integers(1, 120)) for _ in range(tasks)],
+        "arrivals": draw(
+            st.lists(
+                st.tuples(st.integers(0, 400), st.integers(0, tasks - 1)), min_size=1, max_size=80
+            )
+        ),
+        "times": draw(st.lists(st.integers(0, 30), min_size=1, max_size=20)),
+        "usual": draw(st.integers(0, 20)),
+        "failing": draw(st.sets(st.integers(0, 20), max_size=4)),
+        "limits": draw(st.sampled_from([None, {"cuda": 1}])),
+    }
+
+
+@given(load=workloads())
+@settings(max_examples=400, deadline=None)
+def test_every_frame_ends_once_and_nothing_runs_beside_what_has_all_cores(load):
+    engine = Engine(load["workers"], load["discipline"], load["limits"], helpers=load["helpers"])
+    parts = tuple(f"inference-{number}" for number in range(load["parts"]))
+    stages = ("preprocess", *parts, "decode")
+    runs = [Run(device="cpu"), *(Run(device=load["device"]) for _ in parts), Run(device="cpu")]
+    for name, deadline in zip("abcd", load["deadlines"], strict=False):
+        state = engine.add_task(make_task(name, deadline, stages=stages), {"full@null": runs})
+        engine.seed_budgets(name, "full@null", [(load["usual"],) * len(stages)] * 3)
+        state.set_narrow([load["narrow"]] if load["narrow"] else [])
+
+    def check(job, now):
+        running = list(engine._running)
+        networks = [one for one in running if is_in_network(engine.tasks[one.task], one)]
+        wide = [one for one in networks if not one.work.narrow]
+        assert len(running) <= load["workers"] + load["helpers"]
+        assert len(wide) <= load["workers"]
+        if load["device"] == "cpu" and load["workers"] == 1:
+            assert not wide or len(running) == 1
+        assert all(not one.work.narrow or load["narrow"] for one in running)
+
+    times = load["times"]
+    arrivals = sorted((time_ns, "abcd"[index]) for time_ns, index in load["arrivals"])
+    records = drive(
+        engine,
+        arrivals,
+        lambda job: times[(job.sequence + job.next_stage) % len(times)],
+        lambda job: job.sequence in load["failing"],
+        check,
+    )
+    frames = Counter((record.task, record.sequence) for record in records)
+    assert set(frames.values()) == {1}
+    assert len(frames) == len(arrivals)
+    assert all(engine.is_idle(name) for name in engine.tasks)
+    assert not engine._places._networks
+    assert not engine._places._claims
+    assert all(record.waiting_ns >= 0 for record in records)
