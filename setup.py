@@ -90,7 +90,7 @@ class BuildAndCompile(Distribution().get_command_class("build_py")):
         if getattr(self, "editable_mode", False) or find_spec("mypyc") is None:
             return
         package = Path(self.build_lib, NAME).absolute()
-        command = [sys.executable, "-m", f"{NAME}.compiled"]
+        command = [sys.executable, "-m", f"{NAME}.cli.compile"]
         env = {**os.environ, "PYTHONSAFEPATH": "1", "PYTHONPATH": str(package.parent)}
         subprocess.run(command, cwd=package.parent, env=env)  # it says why where it fails
 

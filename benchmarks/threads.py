@@ -20,7 +20,14 @@ import numpy as np
 
 from benchmarks.harness.options import Options, echo
 from benchmarks.harness.tables import Report, say, tabulate
-from benchmarks.harness.tasks import configure, drain, draw_frames, find_cost_ns, tick
+from benchmarks.harness.tasks import (
+    configure,
+    drain,
+    draw_frames,
+    find_cost_ns,
+    require_variants,
+    tick,
+)
 from benchmarks.harness.timing import take_turns
 from jetson_dnn_rt.backends.threads import count_cores
 from jetson_dnn_rt.config.perception import PerceptionConfig
@@ -40,6 +47,7 @@ def add_arguments(add: Options) -> None:
     """Add the options of the benchmark."""
     add("--models", ["builtin:detector", "builtin:segmenter"], "one of each task", metavar="MODEL")
     add("--variant", "", "of all (default: the fastest installed)", metavar="NAME")
+    add("--cores", 0, "to be shared (default: all)", least=0)
     add("--deadline-factor", 1.0, "relative deadline = F periods", above=0, metavar="F")
     add(
         "--loads", [0.7, 1.0, 1.5],
@@ -59,12 +67,13 @@ class Side(NamedTuple):
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Load and play; `ConfigurationError` when there is only one split."""
-    cores = count_cores()
+    cores = args.cores or count_cores()
     auto = share_cores(cores, len(args.models))
     if not auto.narrow_threads:
         raise ConfigurationError(
             f"{cores} core(s) and {len(args.models)} task(s) leave one split only: {auto}"
         )
+    args.cores = cores
     splits = (CoreSplit(1, auto.threads), CoreSplit(auto.side_by_side, auto.narrow_threads), None)
     (frame,) = draw_frames(1)
     with ExitStack() as stack:
@@ -98,12 +107,13 @@ def _load(
     process = ProcessConfig(workers=split.workers if split else 1)
     config = PerceptionConfig((), process=process, threads=split.threads if split else "auto")
     session = stack.enter_context(Session(config))
+    session.cores = args.cores
     if split is None:
         session.share_cores(len(args.models))
     for index, source in enumerate(args.models):
         variants = [args.variant] if args.variant else []
         task = configure(f"task-{index}", source, variants, warmup_runs=_WARM_UP_RUNS)
-        session.load(task, frames=[frame] * _WARM_UP_RUNS)
+        require_variants(session.load(task, frames=[frame] * _WARM_UP_RUNS))
     session.prepare()
     session.stop()  # its workers would share the cores with those of the others
     name = AUTO if split is None else str(split)
@@ -115,7 +125,9 @@ def play(
     session: Session, frame: Frame, period_ns: int, deadline_ns: int, seconds: float
 ) -> float:
     """Play one frame of each task every period; return the share that the executor meets."""
+    cores = session.cores
     session.start()
+    session.cores = cores
     if session.config.threads == AUTO:
         session.share_cores(len(session.tasks))
     for name in session.tasks:

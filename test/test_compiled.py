@@ -86,11 +86,13 @@ def test_an_installed_package_is_compiled_in_place(copy):
     place.mkdir(parents=True)
     copy.rename(place / ROOT.name)
     env = {**os.environ, "PYTHONPATH": os.fspath(place), "PYTHONSAFEPATH": "1"}
-    command = [sys.executable, "-m", "jetson_dnn_rt.compiled"]
+    command = [sys.executable, "-m", "jetson_dnn_rt.cli.compile"]
     options = {"cwd": Path("/"), "capture_output": True, "text": True}
     broken = subprocess.run(command, env={**env, "CC": "/bin/false"}, **options)
     assert broken.returncode == 1
-    assert "Fix: python3 -m jetson_dnn_rt.compiled (needs mypy, and a C compiler" in broken.stderr
+    assert (
+        "Fix: python3 -m jetson_dnn_rt.cli.compile (needs mypy, and a C compiler" in broken.stderr
+    )
     assert show_engine(place) == "py not built"
     done = subprocess.run(command, env=env, **options)
     assert done.returncode == 0, done.stderr

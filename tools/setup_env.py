@@ -333,7 +333,7 @@ class Environment:
         """Compile it unless that is up to date, where mypy is there; it also runs without."""
         if not can_import(self.python, "mypyc"):
             return
-        command = [self.python, "-m", "jetson_dnn_rt.compiled"]
+        command = [self.python, "-m", "jetson_dnn_rt.cli.compile"]
         if subprocess.run([*command, "--check"], stdout=subprocess.DEVNULL).returncode:
             progress.say("scheduling: compiled with mypyc")
             subprocess.run(command, stdout=subprocess.DEVNULL)  # it says why where it fails

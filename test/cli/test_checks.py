@@ -76,7 +76,7 @@ def test_governor(tmp_path, governors, jetson, ok, fix):
     ("environment", "ok", "text", "fix"),
     [
         ({}, True, "6 core(s): 1 x 6 (workers x threads) by default", ""),
-        ({"OMP_WAIT_POLICY": "PASSIVE", "OMP_PROC_BIND": "false"}, True, "1 x 6, 2 x 3", ""),
+        ({"OMP_WAIT_POLICY": "PASSIVE", "OMP_PROC_BIND": "false"}, True, "1 x 6 or 6 x 1", ""),
         ({"OMP_WAIT_POLICY": "active"}, False, "spin", "unset OMP_WAIT_POLICY"),
         (
             {"OMP_PROC_BIND": "close", "GOMP_CPU_AFFINITY": "0 1"},

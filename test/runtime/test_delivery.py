@@ -19,14 +19,20 @@ from jetson_dnn_rt.scheduling.job import Ending, Job
 from jetson_dnn_rt.tasks import Outcome, Work
 
 
-class _CountedEnding(Ending):
-    """Says on which threads its record was made."""
+class _CountedEnding:
+    """Says on which threads its record was made; nobody inherits from a compiled `Ending`."""
 
-    threads: list[str] = []  # noqa: RUF012  shared on purpose: slots leave no room for one each
+    threads: list[str] = []  # noqa: RUF012  shared on purpose: of all endings
+
+    def __init__(self, *given):
+        self._ending = Ending(*given)
+
+    def __getattr__(self, name):
+        return getattr(self._ending, name)
 
     def make_record(self):
         self.threads.append(threading.current_thread().name)
-        return super().make_record()
+        return self._ending.make_record()
 
 
 def make_ending(sequence):
@@ -199,7 +205,7 @@ class _UnprintableError(Exception):
         raise ValueError("no text")
 
 
-class _BrokenEnding(Ending):
+class _BrokenEnding(_CountedEnding):
     """One of which no record can be made."""
 
     def make_record(self):
