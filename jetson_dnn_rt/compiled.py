@@ -1,7 +1,7 @@
 # Copyright 2026 jetson_dnn_rt authors
 # SPDX-License-Identifier: Apache-2.0
 
-"""Scheduling compiled with mypyc: the same source, as C where it was built, otherwise as Python.
+"""Decisions compiled with mypyc: the same source, as C where it was built, otherwise as Python.
 
 `jetson_dnn_rt.cli.compile` builds it. A build is used by the Python that made it, as long as no
 source that it was made from has changed: after an edit Python runs the edited file.

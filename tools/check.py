@@ -31,8 +31,9 @@ CHECKS = {
 # More than two would not be faster: the tests in real time, half of all, run one by one.
 WORKERS = 2 if len(os.sched_getaffinity(0)) > 1 else 0
 EVERYTHING = ("pytest", "--durations=10", "-n", str(WORKERS), "--no-loadscope-reorder")
-# The scheduling once more as Python, where the run of everything has it compiled.
-PURE = ("pytest", "test/scheduling", "test/runtime", "-k", "scheduling or test_executor")
+# The decisions once more as Python, where the run of everything has them compiled.
+_PURE = "scheduling or test_executor or test_coordinator or test_horizon or test_pressure"
+PURE = ("pytest", "test/scheduling", "test/coordinator", "test/runtime", "-k", _PURE)
 # What runs on rclpy, on a distribution that has not the whole environment.
 NODES = (
     *("pytest", "--durations=10", "test/nodes", "test/launch"),
@@ -106,7 +107,7 @@ def main() -> int:
     for ros in sorted(wanted, key=lambda ros: ros != DEFAULT):
         results[ros] = run_tests(ros, EVERYTHING if ros == DEFAULT else NODES, ros)
         if ros == DEFAULT:
-            name = "scheduling as Python"
+            name = "decisions as Python"
             results[name] = run_tests(name, PURE, ros, JETSON_DNN_RT_PURE="1")
     print()
     # That of everything last: it is read as the verdict.

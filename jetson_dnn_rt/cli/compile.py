@@ -1,9 +1,10 @@
 # Copyright 2026 jetson_dnn_rt authors
 # SPDX-License-Identifier: Apache-2.0
 
-"""Compile the scheduling for this Python, with mypy and a C compiler, unless that is up to date.
+"""Compile the decisions between two stages for this Python, unless the build is up to date.
 
-It needs the extra ``compiled`` and gcc, takes half a minute, and changes nothing but the speed.
+They are the scheduling and the coordinator's part in it. It needs mypy (the extra ``compiled``)
+and a C compiler, takes half a minute, and changes nothing but the speed.
 """
 
 from __future__ import annotations
@@ -21,8 +22,16 @@ from pathlib import Path
 from jetson_dnn_rt.compiled import FIX, PURE, ROOT, STAMP, find_change, find_folder, hash_file
 from jetson_dnn_rt.safety.children import python_command
 
-PACKAGES = ("scheduling",)
-"""Packages whose modules are compiled; each calls `use_compiled` in its ``__init__``."""
+COMPILED = (
+    "scheduling/*.py",
+    "coordinator/cohort.py",
+    "coordinator/coordinator.py",
+    "coordinator/policies/horizon/allotment.py",
+    "coordinator/policies/horizon/pressure.py",
+    "coordinator/policies/horizon/sheet.py",
+)
+"""What is compiled: the decisions between two stages. The ``__init__`` of each package calls
+`use_compiled`."""
 LEFT_OUT = ("scheduling/selection.py",)
 """Selectors are classes for others to inherit from, which a compiled class does not allow."""
 
@@ -57,17 +66,18 @@ def _compile_here() -> None:
     from mypyc.build import mypycify
     from setuptools import Distribution
 
-    for name in PACKAGES:
-        for file in (ROOT / name).glob("[!_]*.py"):
-            importlib.import_module(f"{ROOT.name}.{name}.{file.stem}")
+    chosen = sorted(
+        file.relative_to(ROOT).as_posix()
+        for pattern in COMPILED
+        for file in ROOT.glob(pattern)
+        if not file.name.startswith("_")
+    )
+    chosen = [name for name in chosen if name not in LEFT_OUT]
+    for name in chosen:
+        importlib.import_module(f"{ROOT.name}.{name[:-3].replace('/', '.')}")
     loaded = [getattr(module, "__file__", None) for module in sys.modules.values()]
     files = sorted(Path(file) for file in loaded if file and Path(file).is_relative_to(ROOT))
     names = [file.relative_to(ROOT).as_posix() for file in files]
-    chosen = [
-        name
-        for name in names
-        if name.startswith(PACKAGES) and name not in LEFT_OUT and not name.endswith("__init__.py")
-    ]
     extensions = mypycify(
         [
             *("--config-file=", "--ignore-missing-imports", "--follow-imports=silent"),

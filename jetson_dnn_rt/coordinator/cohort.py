@@ -12,7 +12,7 @@ from bisect import bisect_left, insort
 from collections import deque
 from dataclasses import dataclass, field
 from math import ceil
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
 
@@ -128,7 +128,7 @@ class Cohort:
     clocks_at_ns: int = 0  # time when that one takes (or took) effect
     deciding: int = -1
     """Member at whose boundary this is; -1 when a frame ended and none follows."""
-    memory: object = None  # ``Decision.memory`` of the last decision; None at first
+    memory: Any = None  # ``Decision.memory`` of the last decision; None at first
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,4 +139,4 @@ class Decision:
     """Variant of each member's next stage. Only that of ``cohort.deciding`` is used now; the
     others are decided again at their own boundaries."""
     clocks: int  # position in the clock table
-    memory: object = None  # for ``cohort.memory`` at the next decision; frozen
+    memory: Any = None  # for ``cohort.memory`` at the next decision; frozen

@@ -14,6 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_tables import tables, whole_ns
 
+from jetson_dnn_rt.coordinator.policies.horizon.allotment import (
+    count_beside,
+    count_others,
+    find_windows,
+    interpolate,
+)
 from jetson_dnn_rt.coordinator.policies.horizon.frontier import build_rests, tail_quantile
 from jetson_dnn_rt.coordinator.policies.horizon.outlook import (
     LEVELS,
@@ -22,12 +28,6 @@ from jetson_dnn_rt.coordinator.policies.horizon.outlook import (
     build_grid,
     build_ladder,
     plan_costs,
-)
-from jetson_dnn_rt.coordinator.policies.horizon.policy import (
-    count_beside,
-    count_others,
-    find_window,
-    interpolate,
 )
 from jetson_dnn_rt.coordinator.tables.hull import new_minima
 
@@ -177,16 +177,16 @@ NEVER = float("-inf")
 
 def test_window_of_a_frame_in_flight():
     member = make_member(make_table(), stage=1, running_since_ns=3 * MS, last_release_ns=0)
-    begin, end, until, again = find_window(member, 4 * MS, 0.5)
+    begin, end, until, again = find_windows([member], 4 * MS, 0.5)[0]
     assert (begin, end) == (-1 * MS, 6 * MS)
     assert (until, again) == (3 * MS, 29 * MS)
-    assert find_window(member, 12 * MS, 0.5)[2] == 0.0  # it is late: expected to end now
+    assert find_windows([member], 12 * MS, 0.5)[0][2] == 0.0  # it is late: expected to end now
 
 
 def test_window_of_the_next_frame():
     member = make_member(make_table(), active=False, last_release_ns=1 * MS)
-    assert find_window(member, 4 * MS, 0.5) == (30 * MS, 40 * MS, NEVER, 30 * MS)
-    late = find_window(member, 50 * MS, 0.5)
+    assert find_windows([member], 4 * MS, 0.5)[0] == (30 * MS, 40 * MS, NEVER, 30 * MS)
+    (late,) = find_windows([member], 50 * MS, 0.5)
     assert late == (0, 10 * MS, NEVER, 0)
 
 

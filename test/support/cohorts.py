@@ -137,10 +137,10 @@ def run_stage(member: Member, time_ms: float, *, variant: int = 0, clocks: int =
 def snapshot(cohort: Cohort) -> tuple[object, ...]:
     """All that a policy could have changed."""
     states = tuple(
-        tuple(getattr(member, name) for name in Member.__slots__ if name != "slowdown")
+        tuple(getattr(member, name) for name in Member.__annotations__ if name != "slowdown")
         for member in cohort.members
     )
-    rest = tuple(getattr(cohort, name) for name in Cohort.__slots__ if name != "members")
+    rest = tuple(getattr(cohort, name) for name in Cohort.__annotations__ if name != "members")
     windows = tuple(tuple(member.slowdown._recent) for member in cohort.members)
     return states, rest, windows
 

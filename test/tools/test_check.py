@@ -42,7 +42,7 @@ def test_the_closing_line_of_everything_comes_last(checkout, monkeypatch, capfd)
     assert f"{DEFAULT} of the default" in lines
     assert f"{OTHER} " in lines  # without the other's packages
     assert lines[-6:] == [
-        "== scheduling as Python:",
+        "== decisions as Python:",
         "= 1 passed, JETSON_DNN_RT_PURE=1 =",
         f"== {OTHER}:",
         f"= 3 passed on {OTHER} =",

@@ -20,22 +20,14 @@ import numpy as np
 
 from jetson_dnn_rt.config.nodes import CoordinatorConfig
 from jetson_dnn_rt.coordinator.cohort import Cohort, Decision, Member
+from jetson_dnn_rt.coordinator.policies.horizon.allotment import find_windows
 from jetson_dnn_rt.coordinator.policies.horizon.outlook import IMPOSSIBLE, plan_costs
-from jetson_dnn_rt.coordinator.policies.horizon.policy import Horizon, find_window
-from jetson_dnn_rt.coordinator.policies.horizon.pressure import Memory, PressureGauge
+from jetson_dnn_rt.coordinator.policies.horizon.policy import Horizon
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable, Integers, TaskTable
 from jetson_dnn_rt.lab.simulate.board import Floats
 from jetson_dnn_rt.lab.simulate.world import World
 
 SPARE_NS = 1_000.0  # held back for rounding to whole nanoseconds
-
-
-class _NoPressure(PressureGauge):
-    """Gauge without learning: the frame's own times are known."""
-
-    def trust(self, index: int, member: Member, memory: Memory) -> float:
-        """Full trust."""
-        return 1.0
 
 
 class Oracle(Horizon):
@@ -44,6 +36,7 @@ class Oracle(Horizon):
     clocks_at_boundaries = True
     response = 1.0  # frames end at their deadlines: no reserve is needed
     deviations = 2.0  # twice the reserve for others, since it has no other reserve
+    feels_pressure = False  # the frames' own times are known
 
     def __init__(
         self,
@@ -56,7 +49,6 @@ class Oracle(Horizon):
         world: World,
     ) -> None:
         super().__init__(clock_table, tables, settings, workers=workers, interference=interference)
-        self._gauge = _NoPressure(self._own_tables, self._interference, self._inner)
         self._world = world
         self._sleep = int(self.clocks.idle_w.argmin())
         self._costs: dict[int, list[tuple[Floats, Floats]]] = {}
@@ -95,9 +87,11 @@ class Oracle(Horizon):
         active = [index for index, member in enumerate(members) if member.active]
         if not active:
             return Decision(variants, self._outer[self._sleep])
-        windows = [find_window(member, now_ns, self.response) for member in members]
+        windows = find_windows(members, now_ns, self.response)
         target = self._inner[cohort.clocks]
-        allotted, _ = self._allot(members, self._gauge.start, windows, active, target, deciding)
+        allotted, _ = self._allotment.find(
+            members, self._gauge.start, windows, active, target, deciding
+        )
         times_ns = dict(zip(active, allotted, strict=True))
         needs = {index: self._need_ns(index, members[index]) for index in active}
         total = np.zeros(len(self.clocks))

@@ -34,18 +34,19 @@ from collections.abc import Sequence
 import numpy as np
 
 from jetson_dnn_rt.coordinator.cohort import Cohort, Decision, Member
+from jetson_dnn_rt.coordinator.policies.horizon.allotment import Allotment, Window, find_windows
 from jetson_dnn_rt.coordinator.policies.horizon.outlook import (
     DELAY_PARTS,
     LOSS_WEIGHTS,
     Objective,
     Outlook,
-    Sheet,
     build_outlook,
     expect_others,
     over_cap,
     weigh_energy,
 )
-from jetson_dnn_rt.coordinator.policies.horizon.pressure import Memory, PressureGauge
+from jetson_dnn_rt.coordinator.policies.horizon.pressure import PressureGauge
+from jetson_dnn_rt.coordinator.policies.horizon.sheet import Sheet
 from jetson_dnn_rt.coordinator.policy import Policy, usable
 from jetson_dnn_rt.coordinator.tables.hull import reduce_clocks
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
@@ -59,13 +60,6 @@ cohorts of 8 take a tenth more energy and miss no less; at 0.5 they miss 0.2 to 
 MOST_CLOCKS = 64  # clock configurations from which on a table is reduced to those worth choosing
 FIRST_TOLERANCE = 0.03  # tolerance of that reduction; doubled until they are few enough
 
-Window = tuple[float, float, float, float]
-"""Window in which a member's present or next expected frame may run, in nanoseconds from now: its
-begin; its end, the deadline; the expected completion of the present frame (without one, minus
-infinity); the expected begin of the one after it (without a present one, its begin)."""
-
-_NEVER = float("-inf")
-
 
 class Horizon(Policy):
     """The least cost that meets every deadline; see the module."""
@@ -76,6 +70,7 @@ class Horizon(Policy):
     hundredth of the accuracy is given up for more than a tenth of the energy."""
     response = RESPONSE
     deviations = DEVIATIONS
+    feels_pressure = True  # False: the tables have no error
 
     def prepare(self) -> None:
         """Compute the look-up tables."""
@@ -120,11 +115,15 @@ class Horizon(Policy):
         self._forbidden = over_cap(
             self.clocks, own, settings.power_cap_w, self._workers, self._interference, unit_j
         )
-        # Share of the next stage in the rest of a frame, from each boundary on.
-        self._next_share = [
-            (t.median_ns[0] / t.median_ns[0][::-1].cumsum()[::-1]).tolist() for t in own
-        ]
         self._gauge = PressureGauge(own, self._interference, self._inner)
+        self._allotment = Allotment(
+            self._workers,
+            self._duty,
+            self._interference,
+            [(t.median_ns[0] / t.median_ns[0][::-1].cumsum()[::-1]).tolist() for t in own],
+            [outlook.full_ns.tolist() for outlook in self._outlooks],
+            self._gauge if self.feels_pressure else None,
+        )
 
     def decide(self, cohort: Cohort, now_ns: int) -> Decision:
         """See the module."""
@@ -135,9 +134,9 @@ class Horizon(Policy):
             shown = self._gauge.shown(deciding, members[deciding], memory)
             memory = memory._replace(newest=shown)
         present, target = self._inner[cohort.clocks], self._inner[cohort.clocks_target]
-        windows = [find_window(member, now_ns, self.response) for member in members]
+        windows = find_windows(members, now_ns, self.response)
         asked = (deciding,) if inside else range(len(members))
-        times_ns, mean = self._allot(members, memory, windows, asked, target, deciding)
+        times_ns, mean = self._allotment.find(members, memory, windows, asked, target, deciding)
         clocks = target
         if not inside:
             clocks = self._choose_clocks(cohort, windows, times_ns, present, target, now_ns)
@@ -159,79 +158,6 @@ class Horizon(Policy):
         delay_ns = max(1, self.clocks.delay_ns(present, target))
         left_ns = max(0, cohort.clocks_at_ns - now_ns)
         return min(DELAY_PARTS, -(-left_ns * DELAY_PARTS // delay_ns))
-
-    # -- how much time each frame has ----------------------------------------------------------
-
-    def _allot(
-        self,
-        members: Sequence[Member],
-        memory: Memory,
-        windows: Sequence[Window],
-        asked: Sequence[int],
-        clocks: int,
-        deciding: int,
-    ) -> tuple[list[float], float]:
-        """Time of the requested frames, each as if alone; and the deciding one's interference.
-
-        The stages concurrent with a frame in flight were counted at its own last boundary.
-        """
-        if len(members) > self._workers:
-            times_ns = self._queue_up(members, memory, windows, clocks)
-            return [times_ns[index] for index in asked], 1.0
-        running = sum([member.running_since_ns is not None for member in members])
-        most, duty, trust = len(self._interference) - 1, self._duty, self._gauge.trust
-        times_ns, decided = [], 1.0
-        for index in asked:
-            member, window = members[index], windows[index]
-            if member.active:
-                stage = member.stage
-                beside = running - (member.running_since_ns is not None)
-            else:
-                stage = 0
-                beside = count_beside(windows, window[0]) - 1
-            past = memory.past[index]
-            if member.started and index != deciding and past.frame == member.frames_done:
-                mean = past.mean
-            else:
-                others = count_others(index, windows, duty, self._workers)
-                mean = interpolate(self._interference, others)
-                if index == deciding:
-                    decided = mean
-            # The number of stages concurrent with its next one is (nearly) known.
-            known = self._interference[beside if beside < most else most]
-            slowed = mean + self._next_share[index][stage] * (known - mean)
-            span_ns = window[1] - window[0]
-            span_ns = span_ns if span_ns > 1.0 else 1.0
-            times_ns.append(span_ns * trust(index, member, memory) / slowed)
-        return times_ns, decided
-
-    def _queue_up(
-        self, members: Sequence[Member], memory: Memory, windows: Sequence[Window], clocks: int
-    ) -> list[float]:
-        """Time of all frames where there are fewer workers than members.
-
-        Derived from EDF demand: up to each deadline, the most accurate plans of all frames due by
-        then should fit; where they do not, all of them are cut by the same factor.
-        """
-        slowed = self._interference[self._workers - 1]
-        order = sorted(range(len(members)), key=lambda index: windows[index][1])
-        demand_ns = 0.0
-        queue: list[tuple[int, float, float, float]] = []
-        for index in order:
-            member, window = members[index], windows[index]
-            trust = self._gauge.trust(index, member, memory)
-            stage = member.stage if member.active else 0
-            full_ns = float(self._outlooks[index].full_ns[stage, clocks])
-            demand_ns += full_ns / trust
-            stretch = max(1.0, window[1]) * self._workers / (slowed * demand_ns)
-            own_ns = max(1.0, window[1] - window[0]) * trust / slowed
-            queue.append((index, full_ns, own_ns, stretch))
-        times_ns = [0.0] * len(members)
-        least = float("inf")
-        for index, full_ns, own_ns, stretch in reversed(queue):
-            least = min(least, stretch)
-            times_ns[index] = min(own_ns, least * full_ns)
-        return times_ns
 
     # -- which clocks --------------------------------------------------------------------------
 
@@ -317,68 +243,3 @@ def _nearest_usable(member: Member, wanted: int) -> int:
     others = usable(member)
     faster = [variant for variant in others if variant > wanted]
     return faster[0] if faster else others[-1] if others else wanted
-
-
-# -- time of frames, and concurrent stages --------------------------------------
-
-
-def find_window(member: Member, now_ns: int, response: float) -> Window:
-    """Window of a member; `response` is as in `RESPONSE`."""
-    last = member.last_release_ns
-    if member.active:
-        since = member.running_since_ns
-        end = member.absolute_deadline_ns - now_ns
-        return (
-            0 if since is None else since - now_ns,
-            end,
-            response * end if end > 0 else 0.0,
-            end if last is None else last + member.table.period_ns - now_ns,
-        )
-    begin = 0 if last is None else last + member.table.period_ns - now_ns
-    if begin < 0:
-        begin = 0
-    return begin, begin + member.deadline_ns, _NEVER, begin
-
-
-def count_others(
-    index: int, windows: Sequence[Window], duty: Sequence[float], workers: int
-) -> float:
-    """Mean number of other stages expected to run concurrently with a frame over its window.
-
-    Derived, as a fluid model: a present frame of another member counts until its expected
-    completion, and its next ones with their share of the time (`duty`) from their expected release
-    on. Plain tuples and loops: for less than ten members they are faster than arrays.
-    """
-    begin, end, _, _ = windows[index]
-    span = end - begin
-    if span <= 0.0:
-        span = 1.0
-    busy = own = 0.0
-    for other, (_, _, until, again) in enumerate(windows):
-        there = until - begin
-        if again < end:
-            there = (there if there > 0.0 else 0.0) + duty[other] * (
-                end - (again if again > begin else begin)
-            )
-        if there > 0.0:
-            if there > span:
-                there = span
-            busy += there
-            if other == index:
-                own = there
-    others = (busy - own) / span
-    return others if others < workers - 1 else workers - 1.0
-
-
-def count_beside(windows: Sequence[Window], begin: float) -> int:
-    """Number of frames present, itself included, when one begins later."""
-    return sum([w[2] > begin or w[0] <= begin < w[1] for w in windows])
-
-
-def interpolate(interference: Sequence[float], others: float) -> float:
-    """Interference with a mean number of concurrent others; ``interference[0]`` is without any."""
-    low = int(others)
-    slowed = interference[low]
-    if others > low:
-        slowed += (others - low) * (interference[low + 1] - slowed)
-    return slowed
