@@ -7,7 +7,7 @@ cost   null back end with scripted times, sleeping as while a GPU works, and spi
        on the CPU would. The overhead of the executor per stage, beside execution and waiting: from
        the end of a stage to the beginning of the next on the same worker, if that one was ready
        (lock, boundary, choice, hand-over), with less work than the workers can do and with twice
-       as much. Bars: p50 at most 30 us, p99 at most 100 us, and the p50 grows at most with the
+       as much. Bars: p50 at most 20 us, p99 at most 60 us, and the p50 grows at most with the
        logarithm of the number of tasks.
 rules  the same figures under other rules of the executor: disciplines, a bound of the stages in
        flight, batches (a batch takes the time of one frame here). No bar.
@@ -58,7 +58,7 @@ from jetson_dnn_rt.runtime.executor import Executor
 from jetson_dnn_rt.runtime.task import Task
 from jetson_dnn_rt.tasks import JobRecord, Outcome, Stage, Work
 
-BARS_US = {"p50": 30.0, "p99": 100.0}
+BARS_US = {"p50": 20.0, "p99": 60.0}
 KINDS = ("sleep", "spin")
 """How a script spends its time."""
 

@@ -54,9 +54,8 @@ class _SteadyCondition(threading.Condition):
 class SteadyClock:
     """The machine's monotonic clock."""
 
-    def now_ns(self) -> int:
-        """Nanoseconds of CLOCK_MONOTONIC."""
-        return time.monotonic_ns()
+    # CLOCK_MONOTONIC. The function itself: it is read five times between two stages.
+    now_ns = staticmethod(time.monotonic_ns)
 
     def sleep_until_ns(self, time_ns: int) -> None:
         """Sleep until the clock shows `time_ns`."""

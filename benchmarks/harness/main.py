@@ -36,6 +36,7 @@ BENCHMARKS = {
     "coordinate": "two networks and a background load that comes and goes: policies in turn",
     "dashcam": "a real drive through YOLOX and the segmenter: frames met, boxes correct",
     "decide": "cost of a decision of each policy, over all clock configurations",
+    "engine": "cost of the engine alone, compiled and as Python",
     "evt": "bounds of the worst case against laws whose quantiles are known",
     "export_c": "exported C sources against the same kernels under TVM's runtime, in turn",
     "fidelity": "a recorded run against its replay in the simulator: misses and p99",

@@ -103,7 +103,7 @@ def test_both_sides_get_the_same_frames(result):
 
 
 def test_bars_apply_to_every_figure():
-    good, late = {"p50": 30.0, "p99": 99.0}, {"p50": 10.0, "p99": 101.0}
+    good, late = {"p50": 20.0, "p99": 59.0}, {"p50": 10.0, "p99": 61.0}
     assert scale.are_within([good, {"p50": None, "p99": None}])
     assert not scale.are_within([good, late])
     assert scale.quantiles_us([[], [10_000] * 99 + [90_000], [20_000]]) == pytest.approx(
