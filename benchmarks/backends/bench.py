@@ -134,16 +134,22 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def find_source(name: str, data: Path) -> str:
+    """Find where a model of `MODELS` is loaded from; `ModelError` when its file is missing."""
+    source = MODELS[name]
+    if source != f"onnx:{YOLOX}":
+        return source
+    if not (data / YOLOX).is_file():
+        raise ModelError(f"{data / YOLOX} is not there; fix: give --data")
+    return f"onnx:{data / YOLOX}"
+
+
 def load(name: str, data: Path) -> tuple[Model, list[Frame], str]:
     """Load a model of `MODELS`, frames for it, and their source.
 
     `JetsonDnnRtError` when the model cannot be loaded here.
     """
-    source = MODELS[name]
-    if source == f"onnx:{YOLOX}":
-        if not (data / YOLOX).is_file():
-            raise ModelError(f"{data / YOLOX} is not there; fix: give --data")
-        source = f"onnx:{data / YOLOX}"
+    source = find_source(name, data)
     road = (data / VIDEO).is_file() and not source.startswith("builtin:")
     origin = f"video:{data / VIDEO}" if road else "synthetic"
     frames = list(open_frames(origin, _FRAMES))

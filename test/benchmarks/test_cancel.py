@@ -33,8 +33,9 @@ def test_a_run_that_follows_a_cancelled_one_is_right():
 
 
 def test_only_the_sides_that_may_cancel_do():
-    models = ("--models", "builtin:detector", "builtin:detector", "--stages", "2")
-    result = run("--parts", "overload", "--loads", "3", *models)
+    models = ("--models", "detector", "detector", "--stages", "2")
+    variant = ("--variants", "full@onnxruntime-fp32")
+    result = run("--parts", "overload", "--loads", "3", *models, *variant)
     (cell,) = result["overload"]["cells"]
     assert set(cell["sides"]) == set(cancel.SIDES)
     for side in cell["sides"].values():
@@ -45,5 +46,18 @@ def test_only_the_sides_that_may_cancel_do():
 def test_what_a_cancelled_frame_took_is_wasted():
     met = make_record(0, stages_ns=(30,))
     aborted = replace(make_record(1, stages_ns=(), outcome=Outcome.ABORTED), cancelled_ns=10)
-    found = cancel._describe([met, aborted], seconds=2.0)
+    rounds = [cancel.Round([met, aborted], seconds=2.0)]
+    found = cancel._describe(rounds, rounds)
     assert (found["frames"], found["in_time_per_s"], found["wasted"]) == (2, 0.5, 0.25)
+
+
+def test_ratios_are_those_of_one_round():
+    def play(counts, stage_ns):
+        return [
+            cancel.Round([make_record(i, stages_ns=(stage_ns,)) for i in range(count)], 1.0)
+            for count in counts
+        ]
+
+    whole, other = play((10, 20, 40), 100), play((20, 20, 20), 150)
+    assert cancel._find_ratio(other, whole, "in_time_per_s") == 1.0
+    assert cancel._find_ratio(other, whole, "frame_ns") == 1.5
