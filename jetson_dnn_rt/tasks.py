@@ -117,7 +117,7 @@ class JobRecord:
     admission: Admission
     stages: tuple[StageRecord, ...]  # the stages that ran
     copied_bytes: int = 0  # see `Work`
-    cancelled_ns: int = 0  # time of the stage that was cancelled, which is not in `stages`; else 0
+    cancelled_ns: int = 0  # time of stages that were cancelled, which are not in `stages`; else 0
 
     @classmethod
     def alone(

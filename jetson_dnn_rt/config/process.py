@@ -92,6 +92,12 @@ class ProcessConfig(RealtimeConfig):
     max_inflight: str = parameter(
         "", "Stages at once on a device, such as cuda=2 or cuda=2, dla0=1; empty = no limit"
     )
+    cancel_for_urgent: bool = parameter(
+        False,
+        "End a running stage for a more urgent frame that would be late behind it, and run it "
+        "again afterwards, where both make their deadlines so; one worker, back ends that can "
+        "cancel, no coordinator",
+    )
     on_unschedulable: str = parameter(
         "warn",
         "When the analysis says that deadlines cannot be kept: go on, or stay inactive",

@@ -105,6 +105,8 @@ class TaskSnapshot:
     outcomes: dict[Outcome, int]
     reasons: dict[str, int]
     budgets_ms: dict[str, tuple[float, ...]]  # by variant, one for each stage
+    cancel_ms: dict[str, float]
+    """How long a run takes to end when told to, by variant; only of those that can."""
     suspended: str  # why the task does not run; empty = it does
     withdrawn: dict[str, str]  # why a variant does not run any more
     last_failure: str = ""
@@ -144,6 +146,7 @@ class _Worker:
     job: Job | None = None  # whose stage it runs, with that of the job's mates
     stage_start_ns: int = 0
     asks: int = 0  # how often its stage was told to end
+    asked_ns: int = 0  # when it was first
     ask_ns: int = 0  # time of the next
     hangs: bool = False  # whether that is because it hangs
     abandoned: bool = False
@@ -163,7 +166,9 @@ class Executor:
     Stages of different tasks run side by side on `workers` threads. `discipline` is one of
     `jetson_dnn_rt.scheduling.queue.DISCIPLINES`; `clock` may be a virtual one in tests.
     `max_inflight` limits how many stages may run at once on a device (``{"cuda": 2}``); others
-    have no limit. `helpers` more threads prepare and decode frames while networks run.
+    have no limit. `helpers` more threads prepare and decode frames while networks run. With
+    `cancels_for_urgent` a running stage may make room for a more urgent frame, see
+    `jetson_dnn_rt.scheduling.preemption`.
     """
 
     def __init__(
@@ -174,9 +179,10 @@ class Executor:
         clock: Clock | None = None,
         max_inflight: Mapping[str, int] | None = None,
         helpers: int = 0,
+        cancels_for_urgent: bool = False,
     ) -> None:
         self.clock: Clock = clock or SteadyClock()
-        self._engine = Engine(workers, discipline, max_inflight, helpers)
+        self._engine = Engine(workers, discipline, max_inflight, helpers, cancels_for_urgent)
         self._condition = self.clock.condition()
         self._tasks: dict[str, _Entry] = {}
         self.realtime = Realtime(realtime or RealtimeConfig())
@@ -223,7 +229,7 @@ class Executor:
                     self._engine.flush(task, now_ns, "shutdown")
                 self._engine.tasks[task].suspended = "shutdown"
             self._stopping = True
-            self._cancel_flushed()
+            self._cancel_unwanted()
             self._hand_over()
             self._condition.notify_all()
         self._wake_watchdog()
@@ -274,6 +280,7 @@ class Executor:
         restart: Callable[[], Stages] | None = None,
         stage_timeout_ns: int = int(TaskConfig.stage_timeout_ms * 1e6),
         narrow_slowdowns: Sequence[float] = (),
+        cancel_latencies_ns: Mapping[str, Sequence[int]] | None = None,
     ) -> None:
         """Add a task; it may be added while others run.
 
@@ -283,6 +290,7 @@ class Executor:
         `restart` makes new stages after one hung, that is, ran longer than `stage_timeout_ns`;
         without it the task stays suspended then. `narrow_slowdowns` are how many times as long the
         network takes narrow beside others (see `Work.narrow`), run by run; empty = it cannot.
+        `cancel_latencies_ns` are how long runs of a variant took to end after they were told to.
 
         Raises
         ------
@@ -298,6 +306,9 @@ class Executor:
             state.set_narrow(narrow_slowdowns)
             for variant, times in (warm_up_times_ns or {}).items():
                 self._engine.seed_budgets(parameters.name, variant, times)
+            for variant, latencies_ns in (cancel_latencies_ns or {}).items():
+                for latency_ns in latencies_ns:
+                    state.observe_cancel(variant, latency_ns)
             task = _Entry(tables, observer, restart, stage_timeout_ns)
             self._tasks[parameters.name] = task
             self._rank_deadlines()
@@ -332,7 +343,7 @@ class Executor:
             with self._recovering():
                 self._engine.flush(task, self.clock.now_ns(), reason)
             self._engine.tasks[task].suspended = reason
-            self._cancel_flushed()
+            self._cancel_unwanted()
             self._hand_over()
             self._forget_idle()
             if not self._wait_for(lambda: self._tasks.get(task) is not entry, timeout_s):
@@ -503,6 +514,11 @@ class Executor:
                     variant: tuple(stage.budget_ns / 1e6 for stage in stages)
                     for variant, stages in state.budgets.items()
                 },
+                cancel_ms={
+                    variant: latency_ns / 1e6
+                    for variant in state.budgets
+                    if (latency_ns := state.cancel_latency_ns(variant)) is not None
+                },
                 suspended=entry.trouble or state.suspended,
                 withdrawn=dict(state.withdrawn),
                 last_failure=state.last_failure,
@@ -540,6 +556,8 @@ class Executor:
                             self._engine.reject(name, now_ns, capture_ns, work, LOST)
                     self._recover(error)
                     waits = True  # others may have become ready
+            if self._engine.cancels_for_urgent:
+                self._cancel_unwanted()
             self._hand_over()
             if waits:
                 self._condition.notify_all()
@@ -720,7 +738,7 @@ class Executor:
         """End the job of a stage that ended because it was told to; the lock is held."""
         now_ns = self.clock.now_ns()
         if not worker.hangs:
-            self._engine.cancelled(job, now_ns, start_ns, end_ns)
+            self._engine.cancelled(job, now_ns, start_ns, end_ns, worker.asked_ns)
             return
         stage = self._tasks[job.task].next_stage(job).name
         reason = (
@@ -841,16 +859,19 @@ class Executor:
             return hung_ns
         if hung_ns <= now_ns:
             worker.hangs = True
-        elif not job.cancel_reason and now_ns <= job.hopeless_ns:
-            return min(hung_ns, job.hopeless_ns + 1)
-        elif not (job.cancel_reason or job.hopeless_ns):
-            return hung_ns
+        elif not (job.cancel_reason or job.yields):
+            if not job.hopeless_ns:
+                return hung_ns
+            if now_ns <= job.hopeless_ns:
+                return min(hung_ns, job.hopeless_ns + 1)
         if worker.ask_ns <= now_ns:
             self._ask(worker, cancel, now_ns)
         return min(worker.ask_ns, hung_ns if now_ns < hung_ns else given_up_ns)
 
     def _ask(self, worker: _Worker, cancel: Callable[[], None], now_ns: int) -> None:
         """Tell a worker's stage to end: it may not have begun yet, hence more than once."""
+        if not worker.asks:
+            worker.asked_ns = now_ns
         worker.ask_ns = now_ns + (ASK_AGAIN_NS << min(worker.asks, MOST_DOUBLED))
         worker.asks += 1
         try:
@@ -858,12 +879,16 @@ class Executor:
         except Exception as error:
             FAULTS.note("cancelling a stage", error)
 
-    def _cancel_flushed(self) -> None:
-        """Tell the running stages of jobs that were flushed to end; the lock is held."""
+    def _cancel_unwanted(self) -> None:
+        """Tell the running stages of jobs that were flushed, or make room, to end.
+
+        The lock is held.
+        """
         now_ns = self.clock.now_ns()
         for worker in list(self._workers):
-            if worker.job is not None and worker.job.cancel_reason:
-                self._look_at_latest(self._look_at(worker, worker.job, now_ns))
+            job = worker.job
+            if job is not None and (job.cancel_reason or (job.yields and not worker.asks)):
+                self._look_at_latest(self._look_at(worker, job, now_ns))
 
     def _check_threads(self) -> None:
         """Replace workers that have died, and report observers that do not return."""

@@ -135,6 +135,7 @@ class Session:
             self.clock,
             process.device_limits,
             process.helpers,
+            process.cancel_for_urgent,
         )
         for observer in self._observers:
             executor.add_observer(partial(self._tell, observer))

@@ -165,6 +165,10 @@ def analyse(tasks: Sequence[TaskDemand], workers: int = 1) -> Verdict:
     q_j the longest stage). It is exact for utilisation and sufficient for blocking. For more
     workers: the density test of Goossens, Funk and Baruah (Real-Time Systems 25, 2003), costs
     inflated by one blocking per stage; sufficient only. An empty task set is schedulable.
+
+    Stages that can be cancelled count whole. The job of one is hopeless no earlier than its
+    budgets let it be done, since their sum is at most the deadline; and nothing is cancelled for a
+    more urgent frame (`preemption`) in a set that passes, since none would be late behind a stage.
     """
     utilization = sum((task.utilization for task in tasks), Fraction())
     schedulable, reason, decided_by = _judge(tasks, utilization, workers)

@@ -21,7 +21,7 @@ previous job is done counts (blocking); work that merely waits does not, because
 itself.
 * At each boundary it is tested again for the remaining stages; if it does not fit: ``aborted``.
   A stage that can be cancelled is not waited for: the driver ends it as soon as the rest after it
-  would not fit any more.
+  would not fit any more. It may also make room for a more urgent frame, see `preemption`.
 * At each boundary, and at the start, a `Selector` chooses the variant of the next stage.
 * One waiting job per task; the newest wins, the older one is ``superseded``. A task runs one job
   at a time.
@@ -50,6 +50,7 @@ from jetson_dnn_rt.scheduling.admission import (
 from jetson_dnn_rt.scheduling.batching import Batcher, BatchGroup
 from jetson_dnn_rt.scheduling.job import Ending, Job
 from jetson_dnn_rt.scheduling.places import AT_A_BOUNDARY, Places, is_in_network
+from jetson_dnn_rt.scheduling.preemption import is_worth_cancelling
 from jetson_dnn_rt.scheduling.queue import ReadyQueue, SpareQueue
 from jetson_dnn_rt.scheduling.selection import GuardedSelector, Selector, StaticSelector
 from jetson_dnn_rt.scheduling.task_state import TEXT_LENGTH, Run, TaskState
@@ -80,7 +81,7 @@ class Engine:
     Not thread-safe: the driver holds one lock around every call. Times passed in never decrease.
     `workers` stages may run at once, `max_inflight` (``{"cuda": 2}``) of them on a device; with
     `helpers` that many more, but only `workers` networks, see `places`. For `discipline` see
-    `ReadyQueue`.
+    `ReadyQueue`, for `cancels_for_urgent` `preemption`.
     """
 
     def __init__(
@@ -89,7 +90,9 @@ class Engine:
         discipline: str = "edf",
         max_inflight: Mapping[str, int] | None = None,
         helpers: int = 0,
+        cancels_for_urgent: bool = False,
     ) -> None:
+        self.cancels_for_urgent = cancels_for_urgent
         self.tasks: dict[str, TaskState] = {}
         self.groups: dict[str, BatchGroup] = {}
         """Batch groups that have at least one task."""
@@ -433,26 +436,29 @@ class Engine:
         else:
             state.observe(job.variant, job.next_stage, time_ns)
 
-    @property
-    def next_hopeless_ns(self) -> int | None:
-        """Time to look whether `find_hopeless` gives a job; None while none could become so."""
-        times_ns = [job.hopeless_ns for job in self._running if job.hopeless_ns]
-        return min(times_ns) + 1 if times_ns else None
+    def cancelled(
+        self, job: Job, now_ns: int, start_ns: int, end_ns: int, asked_ns: int | None = None
+    ) -> None:
+        """Account for a stage that was cancelled: the job ends as ``aborted``, or begins it again.
 
-    def find_hopeless(self, now_ns: int) -> list[Job]:
-        """Running jobs that cannot make their deadlines any more, and whose stage can be ended."""
-        return [job for job in self._running if 0 < job.hopeless_ns < now_ns]
-
-    def cancelled(self, job: Job, now_ns: int, start_ns: int, end_ns: int) -> None:
-        """End a job whose stage was cancelled as ``aborted``."""
+        It begins it again where it made room for another (`Job.yields`), if it still makes its
+        deadline. `asked_ns` is when it was first told to end, to learn how long that takes.
+        """
         if job.ended:
             return
+        yields = job.yields
         self._stop_running(job, now_ns)
         state = self.tasks[job.task]
-        job.cancelled_ns = end_ns - start_ns
-        if not job.cancel_reason:
+        job.cancelled_ns += end_ns - start_ns
+        if asked_ns is not None:
+            state.observe_cancel(job.variant, end_ns - max(asked_ns, start_ns))
+        if yields and not job.cancel_reason:
+            if can_make_it(self._selector, state, job, now_ns):
+                self._make_ready(job, now_ns)
+                return
+        elif not job.cancel_reason:
             # It would have taken longer: at least that is known.
-            self._observe(state, job, job.cancelled_ns + 1)
+            self._observe(state, job, end_ns - start_ns + 1)
         self._end(job, now_ns, Outcome.ABORTED, job.cancel_reason or CANCELLED)
 
     def fail(
@@ -565,7 +571,29 @@ class Engine:
         earliest_ns = now_ns + max(
             self._places.blocking_ns(state, job, now_ns), predecessor_ns(state, now_ns)
         )
-        return "blocking" if earliest_ns + usual_ns > job.absolute_deadline_ns else ""
+        if earliest_ns + usual_ns <= job.absolute_deadline_ns:
+            return ""
+        return "" if self._cancel_for(state, job, now_ns) else "blocking"
+
+    def _cancel_for(self, state: TaskState, urgent: Job, now_ns: int) -> bool:
+        """Let the running stage be cancelled for a job that is too late behind it, if it may."""
+        if not self.cancels_for_urgent or len(self._running) != 1 or state.in_flight is not None:
+            return False
+        if self.workers > 1 or self.forms_batches or not self._places.is_full:
+            return False
+        if type(self._selector) is not StaticSelector:
+            return False
+        (running,) = self._running
+        if not running.hopeless_ns or running.cancel_reason or running.yields:
+            return False
+        latency_ns = self.tasks[running.task].cancel_latency_ns(running.variant)
+        if latency_ns is None or not is_worth_cancelling(
+            self.tasks, self._queue, running, urgent, now_ns, latency_ns
+        ):
+            return False
+        running.yields = True
+        running.usual_end_ns = now_ns + latency_ns
+        return True
 
     def _waits_for_newer(self, state: TaskState, job: Job, now_ns: int) -> bool:
         """Whether a ready job had better be replaced by the next frame of its task."""
@@ -659,7 +687,8 @@ class Engine:
             rest_ns = shortest_ns(self._selector, state, job, then, state.remaining_usual_ns)
         job.hopeless_ns = job.absolute_deadline_ns - rest_ns
         # Nothing waits for it longer than that.
-        job.usual_end_ns = min(job.usual_end_ns, job.hopeless_ns)
+        latency_ns = state.cancel_latency_ns(job.variant) or 0
+        job.usual_end_ns = min(job.usual_end_ns, job.hopeless_ns + latency_ns)
 
     def _begin(self, job: Job, now_ns: int, usual_end_ns: int) -> None:
         state = self.tasks[job.task]
@@ -731,7 +760,7 @@ class Engine:
     def _stop_running(self, job: Job, now_ns: int) -> tuple[Job, ...]:
         """Free the job's worker; returns the mates that ran with it."""
         self._places.stop(job, now_ns)
-        job.running = False
+        job.running = job.yields = False
         job.hopeless_ns = 0
         if self._has_limits:
             self._devices.give_back(job)

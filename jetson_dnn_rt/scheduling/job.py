@@ -50,7 +50,8 @@ class Job:
     hopeless_ns: int = 0
     """Time after which the job misses its deadline even if the running stage ended at once; 0
     where that stage cannot be cancelled, or is not to be."""
-    cancelled_ns: int = 0  # time of the stage that was cancelled
+    yields: bool = False  # whether its running stage is cancelled for a more urgent frame
+    cancelled_ns: int = 0  # time of the stages that were cancelled
     device: str = ""  # device of the running stage, if it has a limit
     mates: tuple[Job, ...] = ()  # the other jobs of the batch that it leads now
     stages: list[StageRecord] = field(default_factory=list)

@@ -105,6 +105,8 @@ class TaskState:
     """The same at the fastest available clocks: no frame that could make it there is aborted. The
     milliseconds that a change takes are ignored: it may be under way already, and work continues
     meanwhile. None: only the present clocks."""
+    _cancels: dict[str, BudgetEstimator] = field(default_factory=dict)
+    """How long a running stage takes to end after it was told to, by variant."""
     _rest: dict[str, tuple[list[int], list[int]]] = field(default_factory=dict)
     """Budgets, and usual times, from each stage to the last: sums that would be computed several
     times at every boundary."""
@@ -273,6 +275,17 @@ class TaskState:
         assert self.narrow is not None
         wide_ns = self.remaining_usual_ns(variant, first) - self.remaining_usual_ns(variant, end)
         return wide_ns * self.narrow.budget_ns // 1000, wide_ns * self.narrow.median_ns // 1000
+
+    def observe_cancel(self, variant: str, latency_ns: int) -> None:
+        """Learn how long a stage of a variant took to end after it was told to."""
+        if variant not in self._cancels:
+            self._cancels[variant] = BudgetEstimator(self.parameters.budget_quantile)
+        self._cancels[variant].observe(latency_ns)
+
+    def cancel_latency_ns(self, variant: str) -> int | None:
+        """Budget of the time that a variant's stage takes to end when told to; None = unknown."""
+        observed = self._cancels.get(variant)
+        return None if observed is None else observed.budget_ns
 
     def observe(self, variant: str, stage: int, execution_time_ns: int) -> None:
         """Learn from an execution time at the present clocks."""

@@ -8,6 +8,7 @@ from virtual_drive import drive, make_task
 
 from jetson_dnn_rt.scheduling.analysis import Estimate, TaskDemand, analyse, blocking_ns, demand_ns
 from jetson_dnn_rt.scheduling.engine import Engine
+from jetson_dnn_rt.scheduling.task_state import Run
 from jetson_dnn_rt.tasks import Outcome
 
 
@@ -142,17 +143,25 @@ def task_sets(draw):
     return tasks, gaps, offsets, draw(st.integers(1, 2))
 
 
+@pytest.mark.parametrize("cancels", [False, True])
 @given(sample=task_sets())
 @settings(max_examples=400, deadline=None)
-def test_what_is_called_schedulable_meets_every_deadline(sample):
-    """Any sporadic arrivals, every stage as long as its budget, through the real engine."""
+def test_what_is_called_schedulable_meets_every_deadline(cancels, sample):
+    """Any sporadic arrivals, every stage as long as its budget, through the real engine.
+
+    Where stages may be cancelled for more urgent frames none is: no frame is too late behind one.
+    """
     tasks, gaps, offsets, workers = sample
     if analyse(tasks, workers).schedulable is not True:
         return
-    engine, arrivals = Engine(workers), []
+    engine, arrivals = Engine(workers, cancels_for_urgent=cancels), []
     for task, task_gaps, offset in zip(tasks, gaps, offsets, strict=True):
         names = tuple(f"s{i}" for i in range(task.stages))
-        engine.add_task(make_task(task.name, task.deadline_ns, task.period_ns, stages=names))
+        state = engine.add_task(
+            make_task(task.name, task.deadline_ns, task.period_ns, stages=names),
+            {"full@null": [Run(cancels=cancels)] * task.stages},
+        )
+        state.observe_cancel("full@null", 1)
         engine.seed_budgets(task.name, "full@null", [(task.longest_stage_ns,) * task.stages])
         time_ns = offset
         for gap in task_gaps:
@@ -160,4 +169,4 @@ def test_what_is_called_schedulable_meets_every_deadline(sample):
             time_ns += task.period_ns + gap
     stage_ns = {task.name: task.longest_stage_ns for task in tasks}
     records = drive(engine, sorted(arrivals), lambda job: stage_ns[job.task])
-    assert {record.outcome for record in records} == {Outcome.MET}
+    assert {(record.outcome, record.cancelled_ns) for record in records} == {(Outcome.MET, 0)}

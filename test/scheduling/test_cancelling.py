@@ -33,9 +33,7 @@ def start(engine, task, now):
 def test_a_job_is_hopeless_when_the_rest_does_not_fit_any_more():
     engine = make_engine(two_stages("a", 20))
     job = start(engine, "a", 100)
-    assert engine.next_hopeless_ns == 119  # 100 + 20 - 2, and one more
-    assert engine.find_hopeless(118) == []
-    assert engine.find_hopeless(119) == [job]
+    assert job.hopeless_ns == 118  # 100 + 20 - 2
 
 
 def test_a_boundary_at_the_last_moment_goes_on():
@@ -45,7 +43,7 @@ def test_a_boundary_at_the_last_moment_goes_on():
     engine.boundary(job, 118, 100, 118)
     assert not job.ended
     assert engine.next(118) is job
-    assert engine.next_hopeless_ns is None  # the decoder cannot be cancelled
+    assert job.hopeless_ns == 0  # the decoder cannot be cancelled
 
 
 def test_a_cancelled_job_is_aborted_and_its_time_is_learned():
@@ -55,7 +53,7 @@ def test_a_cancelled_job_is_aborted_and_its_time_is_learned():
     [(record, _)] = engine.take_ended()
     assert (record.outcome, record.reason) == (Outcome.ABORTED, CANCELLED)
     assert (record.cancelled_ns, record.stages, record.overhead_ns) == (19, (), 1)
-    assert engine.next_hopeless_ns is None
+    assert job.hopeless_ns == 0
     budget = engine.tasks["a"].budgets["full@null"][0]
     assert (budget.budget_ns, budget.count) == (20, 2)  # it would have taken more than 19
     assert start(engine, "a", 130) is not None  # the worker is free
@@ -87,8 +85,7 @@ def test_a_probe_is_not_cancelled():
         job = engine.release("a", 1000 * frame, 1000 * frame, make_work(frame))
         if not job.ended:
             jobs.append(engine.next(1000 * frame))
-    assert [job.admission.value for job in jobs] == ["probe"]
-    assert engine.next_hopeless_ns is None
+    assert [(job.admission.value, job.hopeless_ns) for job in jobs] == [("probe", 0)]
 
 
 def test_nobody_waits_longer_for_a_job_than_until_it_is_hopeless():
@@ -105,5 +102,5 @@ def test_the_fastest_variant_that_may_still_come_counts_for_the_rest():
     names = {"variants": ("slow", "quick"), "variant": "slow"}
     engine = make_engine(two_stages("a", 20, **names))
     engine.seed_budgets("a", "slow", [(10, 6)])
-    start(engine, "a", 0)
-    assert engine.next_hopeless_ns == 15  # a static selector keeps the variant
+    # A static selector keeps the variant; 0 + 20 - 6.
+    assert start(engine, "a", 0).hopeless_ns == 14

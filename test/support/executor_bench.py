@@ -57,9 +57,9 @@ class CancellableRun:
 class Bench:
     """An executor on virtual time with tasks whose stages sleep for scripted times."""
 
-    def __init__(self, workers=1, discipline="edf", max_inflight=None):
+    def __init__(self, workers=1, discipline="edf", max_inflight=None, **options):
         self.clock = VirtualClock()
-        self.executor = Executor(workers, discipline, PLAIN, self.clock, max_inflight)
+        self.executor = Executor(workers, discipline, PLAIN, self.clock, max_inflight, **options)
         self.records = []
 
     def stage(self, name, milliseconds):

@@ -39,12 +39,14 @@ def drive(
     fails: Callable[[Job], bool] = lambda job: False,
     on_start: Callable[[Job, int], None] = lambda job, now: None,
     begin_ns: int | None = None,
+    latency_ns: int = 0,
 ) -> list[JobRecord]:
     """Run the arrivals (time, task) to the end; the records in the order of their ends.
 
     With `begin_ns` workers look for work then, whether a frame comes or not: what was released
-    before is there.
+    before is there. A stage that makes room for a more urgent frame ends `latency_ns` later.
     """
+    running: dict[Job, int] = {}  # since when
     events: list[tuple[int, int, int, object]] = []
     sequences: dict[str, int] = {}
     for order, (time_ns, task) in enumerate(arrivals):
@@ -57,17 +59,28 @@ def drive(
         if kind == 1:
             sequence = sequences[subject] = sequences.get(subject, -1) + 1
             engine.release(subject, now_ns, now_ns, make_work(sequence))
+            for job, start_ns in running.items():
+                if job.yields:
+                    order += 1
+                    told = (job, start_ns, now_ns)
+                    heapq.heappush(events, (now_ns + latency_ns, 0, order, told))
         elif kind == 0:
-            job, start_ns = subject
-            if fails(job):
+            job, start_ns, asked_ns = subject
+            if running.get(job) != start_ns:
+                continue  # it ended otherwise
+            del running[job]
+            if asked_ns is not None:
+                engine.cancelled(job, now_ns, start_ns, now_ns, asked_ns)
+            elif fails(job):
                 engine.fail(job, now_ns, "made to fail")
             else:
                 engine.boundary(job, now_ns, start_ns, now_ns)
         while (job := engine.next(now_ns)) is not None:
             on_start(job, now_ns)
+            running[job] = now_ns
             order += 1
             # Ends are handled before arrivals of the same moment.
-            heapq.heappush(events, (now_ns + execution_ns(job), 0, order, (job, now_ns)))
+            heapq.heappush(events, (now_ns + execution_ns(job), 0, order, (job, now_ns, None)))
         if engine.ask_again_ns is not None:
             order += 1
             heapq.heappush(events, (engine.ask_again_ns, 2, order, None))

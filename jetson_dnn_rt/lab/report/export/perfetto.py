@@ -119,9 +119,13 @@ class _Tracks:
         if row["outcome"] in ("met", "late"):
             value = {"value": arguments["response_ms"]}
             yield self._event("C", process, completion_ns, "response_ms", args=value)
-        if cancelled_ns := row["cancelled_ns"]:
-            # Its network is shown as it ran: at the end of the job, on some worker.
-            begin = {"start_ns": completion_ns - cancelled_ns, "end_ns": completion_ns}
+        cancelled_ns = row["cancelled_ns"]
+        if cancelled_ns and row["outcome"] == "aborted":
+            # Its network is shown as it ran: at the end of the job, on some worker. Stages that
+            # made room for another frame before are counted too, but took place earlier.
+            earliest_ns = stages[-1]["end_ns"] if stages else row["start_ns"]
+            begin_ns = max(earliest_ns, completion_ns - cancelled_ns)
+            begin = {"start_ns": begin_ns, "end_ns": completion_ns}
             ended = {"name": "cancelled", "variant": row["variant"], "clocks": "", **begin}
             stages = [*stages, ended]
         for index, stage in enumerate(stages):
