@@ -23,7 +23,6 @@ from __future__ import annotations
 import argparse
 import math
 import random
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -37,7 +36,7 @@ import numpy.typing as npt
 
 from benchmarks.backends.bench import MODELS, find_source, load
 from benchmarks.harness.options import BESIDE, CORES, DATA, VIDEO, YOLOX, Options, echo
-from benchmarks.harness.processes import BenchmarkError, busy_cores
+from benchmarks.harness.processes import busy_cores
 from benchmarks.harness.tables import Report, say, tabulate
 from benchmarks.harness.tasks import (
     add_task,
@@ -52,12 +51,13 @@ from benchmarks.harness.tasks import (
 from benchmarks.harness.timing import alternate, find_quantiles, frozen_garbage, rotate
 from jetson_dnn_rt.backends.base import HostArrays, Runner
 from jetson_dnn_rt.backends.registry import create_runner, inspect_backend
-from jetson_dnn_rt.errors import JetsonDnnRtError, RunCancelledError
+from jetson_dnn_rt.errors import JetsonDnnRtError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.runtime.executor import Executor, Stages
 from jetson_dnn_rt.runtime.task import Task
 from jetson_dnn_rt.tasks import JobRecord, Outcome
+from jetson_dnn_rt.variants.measuring.cancelling import time_cancel
 from jetson_dnn_rt.variants.measuring.sample_frames import prepare_inputs
 
 NETWORKS = ("detector", "segmenter", "yolox_nano", "deeplabv3", "resnet50")
@@ -71,7 +71,6 @@ ALONE_RUNS = 30
 FRAMES = 16
 """Scenes that both tasks are fed, in turn."""
 
-_TIMEOUT_S = 60.0
 _MOMENTS = (0.05, 0.85)
 """Range of the moments at which a run is told to end, in shares of its usual time."""
 
@@ -99,7 +98,7 @@ def add_arguments(add: Options) -> None:
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    """Measure the parts; `BenchmarkError` when a run does not end."""
+    """Measure the parts; `ModelError` when a run does not end."""
     if args.quick:
         args.runs, args.rounds, args.seconds = 5, 1, 0.5
     result: dict[str, Any] = {}
@@ -202,8 +201,8 @@ def _cancel_runs(runner: Runner, image: npt.NDArray[np.float32], runs: int) -> d
     latencies_ns: list[int] = []
     late = right = 0
     while len(latencies_ns) < runs and late < 10 * runs:
-        pause_s = numbers.uniform(*_MOMENTS) * usual_ns / 1e9
-        latency_ns = _cancel_once(runner, image, pause_s)
+        pause_ns = numbers.uniform(*_MOMENTS) * usual_ns
+        latency_ns = time_cancel(partial(runner.run, [image]), runner.cancel, pause_ns)
         if latency_ns is None:
             late += 1
             continue
@@ -218,36 +217,6 @@ def _cancel_runs(runner: Runner, image: npt.NDArray[np.float32], runs: int) -> d
     if latencies_ns:
         found["latency_ms"] = find_quantiles(latencies_ns, "p50 p99 max", 1e6, 3)
     return found
-
-
-def _cancel_once(runner: Runner, image: npt.NDArray[np.float32], pause_s: float) -> int | None:
-    """Nanoseconds from the order to the end of the run; None if the run was done before."""
-    begun = threading.Event()
-    outcome: list[Any] = []
-
-    def run() -> None:
-        begun.set()
-        try:
-            runner.run([image])
-            outcome.append(None)
-        except BaseException as error:
-            outcome.append((time.perf_counter_ns(), error))
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    begun.wait(_TIMEOUT_S)
-    time.sleep(pause_s)
-    asked_ns = time.perf_counter_ns()
-    runner.cancel()
-    thread.join(_TIMEOUT_S)
-    if not outcome:
-        raise BenchmarkError(f"a run did not end within {_TIMEOUT_S:g} s")
-    if outcome[0] is None:
-        return None
-    ended_ns, error = outcome[0]
-    if not isinstance(error, RunCancelledError):
-        raise error
-    return int(ended_ns - asked_ns)
 
 
 # -- overload ------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from jetson_dnn_rt.variants.measuring.measurement import Measurement, TimeDistribution
 
 HELP = "list what was built, remove what is no longer of use, copy it to another board"
-COLUMNS = ("p50 ms", "p99 ms", "memory MB", "agreement", "MACs M", "parameters k")
+COLUMNS = ("p50 ms", "p99 ms", "cancel ms", "memory MB", "agreement", "MACs M", "parameters k")
 
 _HEADER = ["model", "variant", "kind", "state", *COLUMNS, "disk MB", "stored", "device"]
 _AGREEMENT, _DISK = _HEADER.index("agreement"), _HEADER.index("disk MB")
@@ -289,10 +289,11 @@ def format_figures(measurement: Measurement | None) -> list[Cell]:
     if measurement is None:
         return [None] * len(COLUMNS)
     agreement, macs = measurement.agreement, measurement.macs
-    parameters, total = measurement.parameters, measurement.total
+    parameters, total, cancel = measurement.parameters, measurement.total, measurement.cancel
     return [
         f"{total.p50_ns / 1e6:.2f}",
         f"{total.p99_ns / 1e6:.2f}",
+        None if cancel is None else f"{cancel.max_ns / 1e6:.2f}",
         round((measurement.memory_bytes + measurement.device_memory_bytes) / 1e6, 1),
         None if agreement is None else str(agreement),
         None if macs is None else round(macs / 1e6, 1),
@@ -309,6 +310,7 @@ def figures_to_dict(measurement: Measurement | None) -> dict[str, Any]:
     return {
         "time_ms": _times_to_dict(measurement.total),
         "stages": {stage.name: _times_to_dict(stage) for stage in measurement.stages},
+        "cancel_ms": None if (cancel := measurement.cancel) is None else _times_to_dict(cancel),
         "memory_mb": measurement.memory_bytes / 1e6,
         "device_memory_mb": measurement.device_memory_bytes / 1e6,
         "agreement": None if agreement is None else asdict(agreement),

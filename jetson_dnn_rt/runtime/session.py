@@ -246,6 +246,7 @@ class Session:
                 find_like=self.batches.find_like,
                 frames=frames,
                 on_device=on_device,
+                cancels=self.config.process.cancel_for_urgent,
             )
         self.adopt(task)
         return task
@@ -335,6 +336,7 @@ class Session:
                 restart=partial(self._restart, task),
                 stage_timeout_ns=int(task.config.stage_timeout_ms * 1e6),
                 narrow_slowdowns=self._narrow_slowdowns.get(name, ()),
+                cancel_latencies_ns=task.cancel_latencies_ns,
             )
             self._active.add(name)
 

@@ -30,6 +30,7 @@ from jetson_dnn_rt.models.tracking import Tracker
 from jetson_dnn_rt.runtime.executor import Stages
 from jetson_dnn_rt.tasks import Stage
 from jetson_dnn_rt.variants.library.library import Library
+from jetson_dnn_rt.variants.measuring.cancelling import measure_cancels
 from jetson_dnn_rt.variants.measuring.timing import measure_stages
 from jetson_dnn_rt.variants.running.engines import TuningOptions
 from jetson_dnn_rt.variants.running.pipeline import Pipeline
@@ -145,7 +146,7 @@ class Task:
     engines that are not in the library, which takes minutes, at once; by default only where there
     is no library: else they are built in the background. `keep_refused` loads variants too that
     the library lists as refused. With `on_device` frames may lie in memory that `allocate_frame`
-    made.
+    made. With `cancels` it is measured how long runs take to end when they are told to.
 
     Raises
     ------
@@ -170,6 +171,7 @@ class Task:
         build: bool = False,
         keep_refused: bool = False,
         on_device: bool = False,
+        cancels: bool = False,
     ) -> None:
         self.config = config
         self.name = config.name
@@ -212,6 +214,8 @@ class Task:
             image, address = self.allocate_frame(self.frame.image.shape)
             image[:] = self.frame.image
             self.frame = Frame(image, self.frame.encoding, 0, 0, device_address=address)
+        self._cancels = cancels
+        self.cancel_latencies_ns: dict[str, list[int]] = {}  # of runs that were told to end
         self.warm_up_times_ns: dict[str, StageTimes] = {}  # of the variants that are ready
         try:
             self.warm_up([self.frame] if frames is None else frames)
@@ -506,6 +510,9 @@ class Task:
         begin_ns = time.monotonic_ns()
         try:
             runs = measure_stages(pipeline.stages, frames, self.config.warmup_runs, self.clock)
+            if self._cancels and runs:
+                latencies_ns = measure_cancels(pipeline.stages, frames[0], runs)
+                self.cancel_latencies_ns[name] = latencies_ns
         except Exception as error:
             raise ModelError(f"variant {name} fails on its warm-up frame: {error}") from error
         median_ms = sorted(sum(run) for run in runs)[len(runs) // 2] / 1e6 if runs else 0.0

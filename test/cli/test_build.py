@@ -156,7 +156,7 @@ def test_threads_are_those_of_the_process(threads, workers, expected, file, buil
 def test_build_prints_a_table_for_people(file, cache, capsys):
     assert main.main(["build", "--params", str(file), "--runs", "3", "--task", "segmenter"]) == 0
     out = capsys.readouterr().out.splitlines()
-    header = "task variant state p50 ms p99 ms memory MB agreement MACs M parameters k"
+    header = "task variant state p50 ms p99 ms cancel ms memory MB agreement MACs M parameters k"
     assert out[0].split() == header.split()
     assert out[2].split()[:3] == ["segmenter", "full@null", "built"]
     assert "unknown: one class in" in out[2]

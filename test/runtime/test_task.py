@@ -29,11 +29,26 @@ def library(tmp_path_factory):
     return tmp_path_factory.mktemp("library")
 
 
-def load(library, *variants, **values):
+def load(library, *variants, cancels=False, **values):
     parameters = TaskConfig(variants=variants, warmup_runs=1, engine_cache=str(library), **values)
     return Task(
-        parameters, (48, 64), threads=1, clock=SteadyClock(), log=lambda text: None
-    )  # fmt: skip
+        parameters,
+        (48, 64),
+        threads=1,
+        clock=SteadyClock(),
+        log=lambda text: None,
+        cancels=cancels,
+    )
+
+
+def test_it_measures_how_long_cancelling_takes_where_that_is_wanted(library):
+    task = load(library, FIRST, SECOND, cancels=True)
+    assert task.cancel_latencies_ns[FIRST] == []  # torch cannot
+    assert min(task.cancel_latencies_ns[SECOND]) > 0
+    task.close()
+    task = load(library, SECOND)
+    assert task.cancel_latencies_ns == {}
+    task.close()
 
 
 @pytest.fixture

@@ -118,6 +118,7 @@ def describe_counts(snapshot: TaskSnapshot, published: int) -> dict[str, object]
         f"budget_ms.{variant}": " + ".join(f"{b:.3f}" for b in budgets)
         for variant, budgets in snapshot.budgets_ms.items()
     }
+    values |= {f"cancel_ms.{v}": f"{ms:.3f}" for v, ms in snapshot.cancel_ms.items()}
     if snapshot.last_failure:
         values["last_failure"] = snapshot.last_failure
     values["hanging_threads"] = snapshot.hangs

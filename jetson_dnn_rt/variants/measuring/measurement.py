@@ -26,6 +26,7 @@ from jetson_dnn_rt.results import Result
 from jetson_dnn_rt.safety.records import Count, Rule, at_most, read_record
 from jetson_dnn_rt.tasks import Stage, Work
 from jetson_dnn_rt.variants.measuring.agreement import Agreement
+from jetson_dnn_rt.variants.measuring.cancelling import measure_cancels
 from jetson_dnn_rt.variants.measuring.timing import measure_in_turn
 from jetson_dnn_rt.variants.spec import VariantSpec
 
@@ -97,6 +98,8 @@ class Measurement:
     threads: Count  # of one inference
     machine: dict[str, Any]  # as `describe_machine` gives it
     date: Annotated[str, Rule("a date with a time zone", _time_zone)]
+    # How long a run takes to end when told to; None where it cannot.
+    cancel: TimeDistribution | None = None
     # Why it is of no use, with the figures; empty = accepted. Agreement aside: see `find_refusal`.
     refused: str = ""
 
@@ -135,6 +138,7 @@ class Trial:
     memory_bytes: int  # that closing it released
     device_memory_bytes: int
     rival: TimeDistribution | None = None  # whole frames of the variant that ran in turn with it
+    cancel: TimeDistribution | None = None  # see `Measurement`
 
 
 def try_variant(
@@ -178,6 +182,7 @@ def try_variant(
         names = ["total", *(stage.name for stage in runnable.stages)]
         try:
             rows, *others = measure_in_turn(pair, frames, runs, clock)
+            cancels_ns = measure_cancels(runnable.stages, frames[0], rows)
         except Exception as error:
             raise ModelError(f"fails while it is timed: {error}") from error
         before = measure_memory(device)
@@ -190,7 +195,8 @@ def try_variant(
     columns = [list(map(sum, rows)), *zip(*rows, strict=True)]
     total, *stages = map(TimeDistribution.of, names, columns)
     other = TimeDistribution.of("total", list(map(sum, others[0]))) if others else None
-    return Trial(results, total, tuple(stages), host, on_device, other)
+    cancel = TimeDistribution.of("cancel", cancels_ns) if cancels_ns else None
+    return Trial(results, total, tuple(stages), host, on_device, other, cancel)
 
 
 def measure_memory(device: str = "cpu") -> tuple[int, int]:
@@ -256,6 +262,7 @@ def make_measurement(
         threads=threads,
         machine=describe_machine(),
         date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        cancel=trial.cancel,
     )
 
 
