@@ -12,10 +12,14 @@ overload  two networks under the executor, more frames than fit: whole; cancelle
           where C1 and C2 are the times of both alone; the deadline is a multiple of C1 + C2.
           Figures are medians over the rounds: frames in time per second, and the time of a frame
           that ran to its end; both relative to the whole networks in the same round.
+urgent    a long network with a loose deadline and a short one with a tight one, which all fit but
+          for blocking: without and with `cancel_for_urgent`, and in stages without it. The long
+          one takes C1: a frame each 4 C1, deadline 4 C1; the short one C2: each 1.3 C1, 4 C2.
 
-Passes if every run after a cancelled one is right, cancelling delivers at least as many frames in
+Passes if every run after a cancelled one is right; cancelling delivers at least as many frames in
 time as stages do wherever more come than fit, and where all fit a frame takes at most 2 % longer
-with it than without.
+with it than without; cancelling for urgent frames delivers more of them, and at most 2 % fewer of
+the others.
 """
 
 from __future__ import annotations
@@ -48,7 +52,7 @@ from benchmarks.harness.tasks import (
     running,
     tick,
 )
-from benchmarks.harness.timing import alternate, find_quantiles, frozen_garbage, rotate
+from benchmarks.harness.timing import alternate, find_quantiles, frozen_garbage, rotate, take_turns
 from jetson_dnn_rt.backends.base import HostArrays, Runner
 from jetson_dnn_rt.backends.registry import create_runner, inspect_backend
 from jetson_dnn_rt.errors import JetsonDnnRtError
@@ -63,9 +67,10 @@ from jetson_dnn_rt.variants.measuring.sample_frames import prepare_inputs
 NETWORKS = ("detector", "segmenter", "yolox_nano", "deeplabv3", "resnet50")
 BACKENDS = ("onnxruntime", "openvino", "torch")
 SIDES = ("whole", "cancelled", "staged", "both")
-PARTS = ("latency", "overload")
+PARTS = ("latency", "overload", "urgent")
+URGENT_SIDES = ("whole", "cancelled", "staged")
 VARIANTS = ("full@onnxruntime-fp32", "full@openvino-fp32")
-FRAME_BAR = 1.02
+FRAME_BAR, LONG_BAR = 1.02, 0.98
 WARM_UP_RUNS = 5
 ALONE_RUNS = 30
 FRAMES = 16
@@ -77,22 +82,28 @@ _MOMENTS = (0.05, 0.85)
 
 def add_arguments(add: Options) -> None:
     """Add the options of the benchmark."""
-    add("--parts", list(PARTS), "default: both", choices=PARTS)
+    add("--parts", list(PARTS), "default: all", choices=PARTS)
     add("--networks", list(NETWORKS), "of latency; default: five", choices=MODELS)
     add("--backends", list(BACKENDS), "of latency; default: all", choices=BACKENDS)
     add("--threads", sorted({1, CORES}), "of latency: of one run", least=1, metavar="N")
     add("--runs", 100, "of latency, cancelled, for each network, back end and N", least=1)
     add("--data", DATA, f"folder with {VIDEO} and {YOLOX} ({BESIDE})", metavar="DIR")
     add("--models", ["yolox_nano", "yolox_nano"], "of overload, two", choices=MODELS)
-    add("--variants", list(VARIANTS), "of overload", metavar="NAME")
+    add("--urgent-models", ["resnet50", "detector"], "the long and the short", choices=MODELS)
+    add("--variants", list(VARIANTS), "of overload and urgent", metavar="NAME")
     add("--busy", [0], "of overload, busy programs beside it", least=0, metavar="N")
-    add("--stages", 8, "of overload, where the networks are cut", least=2)
+    add("--stages", 8, "of overload and urgent, where the networks are cut", least=2)
     add("--loads", [0.5, 1.5, 2.0, 3.0], "of overload", above=0, metavar="LOAD")
     add(
         "--deadline-factors", [1.25], "of overload: deadline = F * (C1 + C2)", above=0, metavar="F"
     )
-    add("--inference-threads", CORES, "of overload: of one run (default: all cores)", least=1)
-    add("--rounds", 6, "of overload, of every side", least=1)
+    add(
+        "--inference-threads",
+        CORES,
+        "of overload and urgent: of one run (default: all cores)",
+        least=1,
+    )
+    add("--rounds", 6, "of overload and urgent, of every side", least=1)
     add("--seconds", 1.0, "of a round", above=0)
     add("--quick", False, "few runs, one short round: nothing is judged")
 
@@ -114,6 +125,9 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
             "cells": cells,
         }
         passed.append(all(cell["passed"] for cell in cells))
+    if "urgent" in args.parts:
+        result["urgent"] = _measure_urgent(args)
+        passed.append(all(row["passed"] for row in result["urgent"]["variants"]))
     return {**result, "passed": None if args.quick else all(passed)}
 
 
@@ -150,6 +164,22 @@ def report(result: Mapping[str, Any]) -> Report:
                     "age p50=age_ms.p50:.1f, p99=age_ms.p99:.1f, wasted=wasted:.1%",
                 ),
             ]
+    if "urgent" in result:
+        found = result["urgent"]
+        rows = [
+            {**row, "side": side, **row["sides"][side]}
+            for row in found["variants"]
+            for side in URGENT_SIDES
+        ]
+        parts += [
+            f"urgent: {' and '.join(found['models'])}, {found['inference_threads']} threads",
+            tabulate(
+                rows,
+                "variant, side, urgent in time=urgent.met:.1%, long in time=long.met:.1%",
+                "long began again=long.again, long ms=long.frame_ms:.1f",
+                "lost to cancels=lost:.1%",
+            ),
+        ]
     return parts
 
 
@@ -228,29 +258,41 @@ def _measure_overload(args: argparse.Namespace) -> list[dict[str, Any]]:
     found = []
     for variant in args.variants:
         with ExitStack() as stack:
-            loaded = {
-                stages: [
-                    load_task(
-                        stack,
-                        configure(
-                            f"task-{index}",
-                            find_source(model, args.data),
-                            [variant],
-                            stages=stages,
-                            warmup_runs=ALONE_RUNS,
-                        ),
-                        frames[:4],
-                        threads=args.inference_threads,
-                    )
-                    for index, model in enumerate(args.models)
-                ]
-                for stages in (1, args.stages)
-            }
+            loaded = _load(stack, args.models, variant, args, frames)
             for busy in args.busy:
                 with busy_cores(busy):
                     cells = _measure_cells(loaded, frames, args, f"{variant}, {busy} busy")
                 found += [{"variant": variant, "busy": busy, **cell} for cell in cells]
     return found
+
+
+def _load(
+    stack: ExitStack,
+    models: Sequence[str],
+    variant: str,
+    args: argparse.Namespace,
+    frames: Sequence[Frame],
+) -> dict[int, list[Task]]:
+    """Load the networks whole and cut, by the number of stages."""
+    return {
+        stages: [
+            load_task(
+                stack,
+                configure(
+                    f"task-{index}",
+                    find_source(model, args.data),
+                    [variant],
+                    stages=stages,
+                    warmup_runs=ALONE_RUNS,
+                ),
+                frames[:4],
+                threads=args.inference_threads,
+                cancels=True,
+            )
+            for index, model in enumerate(models)
+        ]
+        for stages in (1, args.stages)
+    }
 
 
 def _measure_cells(
@@ -382,3 +424,86 @@ def _without_cancel(stages: Stages) -> Stages:
         variant: [replace(stage, cancel=None) for stage in of_variant]
         for variant, of_variant in stages.items()
     }
+
+
+# -- urgent --------------------------------------------------------------------------------------
+
+
+def _measure_urgent(args: argparse.Namespace) -> dict[str, Any]:
+    frames = draw_frames(FRAMES)
+    found = []
+    for variant in args.variants:
+        with ExitStack() as stack:
+            loaded = _load(stack, args.urgent_models, variant, args, frames)
+            records: dict[str, list[JobRecord]] = {side: [] for side in URGENT_SIDES}
+            title = f"cancel: urgent, {variant}"
+            for side in take_turns(URGENT_SIDES, args.rounds, title):
+                records[side] += _play_urgent(loaded, frames, args, side)
+        sides = {side: _describe_urgent(records[side]) for side in URGENT_SIDES}
+        now, before = sides["cancelled"], sides["whole"]
+        found.append({
+            "variant": variant,
+            "sides": sides,
+            "passed": now["urgent"]["met"] > before["urgent"]["met"]
+            and now["long"]["met"] >= LONG_BAR * before["long"]["met"],
+        })  # fmt: skip
+    return {
+        "models": args.urgent_models,
+        **echo(args, "stages rounds seconds inference_threads"),
+        "variants": found,
+    }
+
+
+def _play_urgent(
+    loaded: Mapping[int, Sequence[Task]],
+    frames: Sequence[Frame],
+    args: argparse.Namespace,
+    side: str,
+) -> list[JobRecord]:
+    long_ns, short_ns = map(find_cost_ns, loaded[1])
+    periods_ns = (round(4.0 * long_ns), round(1.3 * long_ns))
+    deadlines_ns = (periods_ns[0], round(4.0 * short_ns))
+    records: list[JobRecord] = []
+    executor = Executor(1, cancels_for_urgent=side == "cancelled")
+    with frozen_garbage(), running(executor):
+        names = []
+        tasks = loaded[args.stages if side == "staged" else 1]
+        for task, period_ns, deadline_ns in zip(tasks, periods_ns, deadlines_ns, strict=True):
+            add_task(
+                executor,
+                task,
+                lambda record, work: records.append(record),
+                deadline_ns=deadline_ns,
+                period_ns=period_ns,
+            )
+            names.append(task.name)
+        due = sorted(
+            (round(time_ns), name)
+            for name, period_ns in zip(names, periods_ns, strict=True)
+            for time_ns in np.arange(0.0, args.seconds * 1e9, period_ns)
+        )
+        begin_ns = executor.clock.now_ns()
+        for index, (time_ns, name) in enumerate(due):
+            executor.clock.sleep_until_ns(begin_ns + time_ns)
+            frame = replace(frames[index % len(frames)], sequence=index)
+            executor.submit(name, frame, executor.clock.now_ns())
+        drain(executor)
+    return records
+
+
+def _describe_urgent(records: Sequence[JobRecord]) -> dict[str, Any]:
+    """Figures of one side; `lost` is the share of the work that was cancelled."""
+    found: dict[str, Any] = {}
+    for key, name in (("long", "task-0"), ("urgent", "task-1")):
+        mine = [record for record in records if record.task == name]
+        met = [record for record in mine if record.outcome is Outcome.MET]
+        times_ns = [record.execution_time_ns for record in met]
+        found[key] = {
+            "frames": len(mine),
+            "met": len(met) / len(mine),
+            "again": sum(record.cancelled_ns > 0 for record in met),
+            "frame_ms": float(np.median(times_ns)) / 1e6 if met else None,
+        }
+    lost_ns = sum(record.cancelled_ns for record in records)
+    work_ns = lost_ns + sum(record.execution_time_ns for record in records)
+    return {**found, "lost": lost_ns / work_ns if work_ns else None}

@@ -128,6 +128,7 @@ def add_task(
         stages or task.stages,
         observe,
         warm_up_times_ns=task.warm_up_times_ns,
+        cancel_latencies_ns=task.cancel_latencies_ns,
     )
 
 

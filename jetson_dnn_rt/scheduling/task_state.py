@@ -20,6 +20,10 @@ T = TypeVar("T")
 
 WINDOW = 256  # execution times that a budget is computed from
 
+CANCEL_QUANTILE = 0.9
+"""Of the times that cancelled runs took to end: there are few, and the slowest of ten is often a
+thread that woke late, not a long operator."""
+
 INTERVALS = 5  # between releases, whose median tells when the next is due
 
 WITHDRAW_AFTER = 2  # failed jobs in a row after which a variant is withdrawn
@@ -279,11 +283,11 @@ class TaskState:
     def observe_cancel(self, variant: str, latency_ns: int) -> None:
         """Learn how long a stage of a variant took to end after it was told to."""
         if variant not in self._cancels:
-            self._cancels[variant] = BudgetEstimator(self.parameters.budget_quantile)
+            self._cancels[variant] = BudgetEstimator(CANCEL_QUANTILE)
         self._cancels[variant].observe(latency_ns)
 
     def cancel_latency_ns(self, variant: str) -> int | None:
-        """Budget of the time that a variant's stage takes to end when told to; None = unknown."""
+        """Time in which most of a variant's runs end when told to; None = unknown."""
         observed = self._cancels.get(variant)
         return None if observed is None else observed.budget_ns
 

@@ -43,6 +43,16 @@ def test_only_the_sides_that_may_cancel_do():
     assert result["passed"] is None
 
 
+def test_only_one_side_may_cancel_for_urgent_frames():
+    models = ("--urgent-models", "segmenter", "detector", "--stages", "2")
+    result = run("--parts", "urgent", "--variants", "full@onnxruntime-fp32", *models)
+    (row,) = result["urgent"]["variants"]
+    for side in cancel.URGENT_SIDES:
+        found = row["sides"][side]
+        assert found["urgent"]["frames"] > found["long"]["frames"] > 0
+    assert row["sides"]["whole"]["long"]["again"] == row["sides"]["staged"]["long"]["again"] == 0
+
+
 def test_what_a_cancelled_frame_took_is_wasted():
     met = make_record(0, stages_ns=(30,))
     aborted = replace(make_record(1, stages_ns=(), outcome=Outcome.ABORTED), cancelled_ns=10)
