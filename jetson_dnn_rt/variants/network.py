@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from jetson_dnn_rt.backends.base import Array, Runner
-from jetson_dnn_rt.errors import BackendUnavailableError, ModelError
+from jetson_dnn_rt.errors import BackendUnavailableError, ModelError, RunCancelledError
 from jetson_dnn_rt.models.model import Model, Part
 from jetson_dnn_rt.models.sources.files import import_package
 from jetson_dnn_rt.models.sources.null import NullOrigin
@@ -75,11 +75,17 @@ def run_piece(
 ) -> tuple[Array, ...]:
     """Run stages on the boundary values: outputs are added, those no longer needed removed.
 
-    Without `wait` the run is done only when the runner's `to_host` returns.
+    Without `wait` the run is done only when the runner's `to_host` returns. One that is cancelled
+    leaves the values as they were: it may be done again.
     """
+    before = {name: values[name] for name in piece.inputs} if runner.can_cancel else {}
     # Taken out before the run, so that memory can be used again from the last use on.
     taken = [values.pop(name) if name in piece.dead else values[name] for name in piece.inputs]
-    given = runner.run(taken) if wait else runner.queue(taken)
+    try:
+        given = runner.run(taken) if wait else runner.queue(taken)
+    except RunCancelledError:
+        values.update(before)
+        raise
     values.update(zip(piece.outputs, given))  # noqa: B905  # the whole network names none
     return given
 

@@ -17,7 +17,7 @@ from networks import calibrate, load_pipeline, make_model
 from jetson_dnn_rt.backends.base import RunnerClosedError
 from jetson_dnn_rt.clock import VirtualClock
 from jetson_dnn_rt.demo import builtin
-from jetson_dnn_rt.errors import BackendUnavailableError, FrameError
+from jetson_dnn_rt.errors import BackendUnavailableError, FrameError, RunCancelledError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.sources.registry import load_model
@@ -178,6 +178,31 @@ def test_a_bad_frame_fails_alone(classifier):
         run(pipeline, Frame(np.zeros((4, 4), np.uint8), "bgr8", 0, 1))
     again = run(pipeline)
     np.testing.assert_array_equal(again.scores, expected.scores)
+
+
+@pytest.mark.parametrize("name", ["full@onnxruntime-fp32", "full@openvino-fp32"])
+def test_a_stage_that_was_cancelled_begins_again(segmenter, name, monkeypatch):
+    pipeline = load_pipeline(segmenter, name)
+    expected = run(pipeline)
+    runner, emptied = pipeline.segments[0].runner, []
+
+    def cancelled(values):
+        emptied.append(values.pop())  # a runner may
+        raise RunCancelledError("told to end")
+
+    first, inference, last = pipeline.stages
+    work = Work(make_frame())
+    first.run(work)
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "run", cancelled)
+        patch.setattr(runner, "queue", cancelled)
+        for _ in range(2):
+            with pytest.raises(RunCancelledError):
+                inference.run(work)
+    inference.run(work)
+    last.run(work)
+    assert len(emptied) == 2
+    assert np.array_equal(work.result.mask, expected.mask)
 
 
 def test_closed_pipeline(classifier):
