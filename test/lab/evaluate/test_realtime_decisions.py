@@ -42,6 +42,7 @@ class ScriptedTask:
         self.variant_names = (VARIANT,)
         self.default = VARIANT
         self.warm_up_times_ns = {VARIANT: [(MS, 11 * MS, MS)] * 3}
+        self.cancel_latencies_ns = {}
         self.missing = ()
         self.output_check = OutputCheck(None)
         self.restarts = 0
