@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import threading
+from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -52,14 +53,8 @@ class Frame:
     @property
     def kept_bytes(self) -> int:
         """Size of the buffer that `image` keeps alive: all of it, where it is a view of a part."""
-        buffer: Any = self.image
-        while isinstance(buffer, (np.ndarray, memoryview)):
-            owner = buffer.base if isinstance(buffer, np.ndarray) else buffer.obj
-            if owner is None:
-                break
-            buffer = owner
         try:
-            return max(self.image.nbytes, memoryview(buffer).nbytes)
+            return max(self.image.nbytes, memoryview(find_owner(self.image)).nbytes)
         except (TypeError, ValueError):  # memory of a device, of unknown size
             return self.image.nbytes
 
@@ -82,8 +77,24 @@ Allocate = Callable[[tuple[int, ...]], tuple[Image, int]]
 
 
 def allocate_pageable(shape: tuple[int, ...]) -> tuple[Image, int]:
-    """Allocate host memory that no device can reach."""
-    return np.zeros(shape, np.uint8), 0
+    """Allocate host memory that no device can reach.
+
+    It is an `array.array`, which a ROS message takes as its data: a picture that fills it can be
+    published without a copy.
+    """
+    data = array("B", bytes(math.prod(shape)))
+    return np.frombuffer(data, np.uint8).reshape(shape), 0
+
+
+def find_owner(image: Any) -> Any:
+    """Find the object whose memory an array is a view of: the array itself if it has its own."""
+    buffer = image
+    while isinstance(buffer, (np.ndarray, memoryview)):
+        owner = buffer.base if isinstance(buffer, np.ndarray) else buffer.obj
+        if owner is None:
+            break
+        buffer = owner
+    return buffer
 
 
 class FramePool:

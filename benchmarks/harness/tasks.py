@@ -43,15 +43,15 @@ def draw_frames(count: int, size: tuple[int, int] = SIZE) -> list[Frame]:
     return [Frame(image, "bgr8", 0, index) for index, image in enumerate(images)]
 
 
-def write_frames(folder: Path) -> Path:
-    """Write uncompressed images of a synthetic drive into a new folder.
+def write_frames(folder: Path, size: tuple[int, int] = SIZE) -> Path:
+    """Write uncompressed images of a synthetic drive, of a height and width, into a new folder.
 
     A camera that reads them costs next to nothing: drawing is Python, and would compete for the
     interpreter's lock with the measured work; a device or a video decoder does not.
     """
     folder.mkdir()
-    source = open_source(f"synthetic:{SIZE[1]}x{SIZE[0]}")
-    image = np.zeros((*SIZE, 3), np.uint8)
+    source = open_source(f"synthetic:{size[1]}x{size[0]}")
+    image = np.zeros((*size, 3), np.uint8)
     for index in range(_FILES):
         source.read(image)
         cv2.imwrite(str(folder / f"{index:03d}.bmp"), image)

@@ -64,7 +64,7 @@ DEFAULT_SEGMENTER = "torchvision:deeplabv3_mobilenet_v3_large"
 
 
 NODES = "benchmarks.overload.nodes"
-"""Module of the child processes; its first argument is one of ``camera listener naive ours``.
+"""Module of the child processes; its first argument is one of ``camera listener bare naive ours``.
 
 A child prints ``ready`` on stdout when it receives frames, and at SIGTERM writes its log and
 exits. Times in logs are in the system clock, in which frames are stamped too: a header carries no
@@ -113,10 +113,11 @@ class Played(NamedTuple):
     last_ns: int
 
 
-def read_stamps_ns(path: Path) -> list[int]:
-    """Read the stamps of the frames that were sent, without a truncated last line."""
-    lines = path.read_text(encoding="ascii").split("\n")
-    return [int(line) for line in lines[:-1]]
+def read_sent_ns(path: Path) -> dict[int, int]:
+    """Read when each frame was handed on to be published, by its stamp, in the system clock."""
+    # A truncated last line is left out.
+    lines = path.read_text(encoding="ascii").split("\n")[:-1]
+    return {int(stamp): int(sent) for stamp, sent in map(str.split, lines)}
 
 
 def published_ns(work: Work) -> int:
@@ -321,7 +322,7 @@ def _measure_load(
                 time.sleep(2 * deadline_ms / 1e3)
             rows = [FrameRow(*row) for row in json.loads(spec.output.read_text(encoding="utf-8"))]
             rounds[side, factor].append(Played(rows, first_ns, last_ns))
-    stamps_ns = read_stamps_ns(stamps_file)
+    stamps_ns = list(read_sent_ns(stamps_file))
     received = json.loads(received_file.read_text(encoding="utf-8"))
     cells = []
     for factor, deadline_ms in deadlines_ms.items():

@@ -1,7 +1,7 @@
 # Copyright 2026 jetson_dnn_rt authors
 # SPDX-License-Identifier: Apache-2.0
 
-"""The processes of `overload` and `overhead`: a camera, a listener, and the two consumers.
+"""The processes of `overload` and `overhead`: a camera, a listener, a bare one, two consumers.
 
 ``naive`` is the usual rclpy node, whose subscription callback infers and publishes, written
 fairly: one node per model, both in one process under a `MultiThreadedExecutor` (each node has its
@@ -38,7 +38,7 @@ from vision_msgs.msg import Detection2DArray
 from benchmarks.harness.processes import announce_ready, stop_on_term
 from benchmarks.harness.tasks import SIZE, load_task
 from benchmarks.overload.bench import TOPIC, ConsumerSpec, FrameRow, published_ns
-from jetson_dnn_rt.cameras.image_messages import view_image
+from jetson_dnn_rt.cameras.image_messages import stamp_to_ns, view_image
 from jetson_dnn_rt.config.process import RealtimeConfig
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.nodes.cameras.camera import CameraNode
@@ -58,7 +58,7 @@ TOPICS = {"detections": Detection2DArray, "class_mask": Image}
 _STAMPS = {0: struct.Struct(">iI"), 1: struct.Struct("<iI")}
 
 
-# -- the camera: source, rate in Hz, file for a line with the stamp of each frame in ns ----------
+# -- the camera: source, rate in Hz, file for the stamp of each frame and when it left -----
 
 
 class StampLog:
@@ -70,7 +70,7 @@ class StampLog:
 
     def accept(self, frame: Frame, capture_ns: int) -> bool:
         """Log a frame, and request no job for it; the first one shows that the camera runs."""
-        self._file.write(f"{frame.stamp_ns}\n")
+        self._file.write(f"{frame.stamp_ns} {time.time_ns()}\n")
         if not self._begun:
             self._begun = True
             announce_ready()
@@ -125,6 +125,37 @@ def run_listener(path: str) -> int:
     while not stop.is_set():
         executor.spin_once(timeout_sec=0.1)
     Path(path).write_text(json.dumps(stamps_ns), encoding="utf-8")
+    return 0
+
+
+# -- a bare subscription to the camera: file for the times of each image, see `Received` ----------
+
+
+def run_bare(path: str) -> int:
+    """Subscribe to the camera until SIGTERM, as plainly as rclpy lets one.
+
+    Its EventsExecutor passes no times of DDS to a callback, so this is the other one.
+    """
+    stop = threading.Event()
+    stop_on_term(stop)
+    Realtime(RealtimeConfig()).apply_to_process()
+    rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
+    node = rclpy.create_node("bench_bare")
+    rows: list[tuple[int, ...]] = []
+
+    def take(message: Image, info: Any) -> None:
+        now_ns, stamp_ns = time.time_ns(), stamp_to_ns(message.header)
+        if not rows:
+            announce_ready()
+        rows.append((stamp_ns, info["source_timestamp"], info["received_timestamp"], now_ns))
+
+    newest = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
+    node.create_subscription(Image, TOPIC, take, newest)
+    executor = SingleThreadedExecutor()
+    executor.add_node(node)
+    while not stop.is_set():
+        executor.spin_once(timeout_sec=0.1)
+    Path(path).write_text(json.dumps(rows), encoding="utf-8")
     return 0
 
 
@@ -271,6 +302,7 @@ def run_ours(path: str) -> int:
 ROLES: dict[str, Callable[..., int]] = {
     "camera": run_camera,
     "listener": run_listener,
+    "bare": run_bare,
     "naive": run_naive,
     "ours": run_ours,
 }

@@ -50,7 +50,7 @@ class BadImageError(FrameError):
     """A message that is not an image; the text says what is wrong, with the figures.
 
     `reason` is one word for the counts: ``encoding``, ``size``, ``step``, ``length``,
-    ``truncated``, ``format``, ``frame_id``.
+    ``truncated``, ``format``, ``frame_id``, ``serialization``.
     """
 
     def __init__(self, reason: str, text: str) -> None:

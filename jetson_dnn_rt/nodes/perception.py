@@ -228,6 +228,8 @@ class PerceptionNode(ManagedNode):
             self._lead("activate", "", self._coordinators)
             self.bridge.commit()
             self.on_tasks_ready()
+            # Not before: freezing the garbage takes the time of some frames, which would be lost.
+            self.bridge.start_topics()
         finally:
             self.bridge.cascading = False
         self._lead("activate", "camera ", self.cameras)

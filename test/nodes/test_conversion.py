@@ -20,7 +20,7 @@ from sensor_msgs.msg import CompressedImage, Image
 
 from jetson_dnn_rt.cameras.encoded_pictures import BadImageError
 from jetson_dnn_rt.cameras.image_messages import MAX_FRAME_ID, decode_image, view_image
-from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.frames import Frame, FramePool
 from jetson_dnn_rt.nodes.tasks.conversion import (
     DetectionsWriter,
     ImageWriter,
@@ -283,6 +283,24 @@ def test_images_are_written_into_one_message():
     assert writer.write(mask + 1, frame).data is data
     assert bytes(data) == (mask + 1).tobytes()
     assert writer.write(mask[:2, :3], frame).step == 3
+
+
+def test_a_picture_that_fills_a_buffer_of_a_camera_is_not_copied():
+    pool, writer = FramePool((4, 6, 3), size=1), ImageWriter("bgr8")
+    loan = pool.borrow()
+    loan.buffer[:] = np.arange(72, dtype=np.uint8).reshape(4, 6, 3)
+    message = writer.write(loan.buffer, frame_of(make_message()))
+    assert np.shares_memory(np.frombuffer(message.data, np.uint8), loan.buffer)
+    assert (message.height, message.width, message.step) == (4, 6, 18)
+    assert message.header == make_message().header
+    sent = serialize_message(message)
+    # What is smaller than the buffer, or another's, is copied, and not into that buffer.
+    part = pool.borrow((2, 3, 3)).buffer
+    for image in (part, np.ones((4, 6, 3), np.uint8), loan.buffer[::-1]):
+        message = writer.write(image, frame_of(make_message()))
+        assert not np.shares_memory(np.frombuffer(message.data, np.uint8), loan.buffer)
+        assert bytes(message.data) == image.tobytes()
+    assert serialize_message(writer.write(loan.buffer, frame_of(make_message()))) == sent
 
 
 def test_colours_of_a_mask_are_those_of_its_classes():

@@ -11,6 +11,7 @@ pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 
 
 from hostile_images import FAR_TOO_LARGE, TOO_LARGE, disguise_jpeg
 from image_storm import storm_detector
+from rclpy.serialization import serialize_message
 from sensor_msgs.msg import CompressedImage
 from task_bench import Bench, make_image
 
@@ -29,6 +30,17 @@ def test_a_jpeg_that_hides_its_size_fails_alone(ros, height, width):
     bench.send(message, 1)
     assert bench.count(Outcome.FAILED) == 1
     assert bench.node.snapshot.reasons == {"truncated": 1}
+
+
+def test_bytes_that_are_no_image_fail_alone(ros):
+    """A publisher may send bytes of any kind under the type of an image."""
+    bench = Bench(ros)
+    results = bench.start()
+    bench.send(b"\0\1\0\0" + b"\xff" * 60, 1)
+    bench.send(serialize_message(make_image(ros))[:-8], 2)
+    assert bench.node.snapshot.reasons == {"serialization": 2}
+    bench.send(make_image(ros), 3)
+    results.wait_count(1)
 
 
 @pytest.mark.parametrize("transport", ["compressed", "raw"])

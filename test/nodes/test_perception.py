@@ -69,7 +69,13 @@ def test_one_subscription_serves_all_tasks(ros):
 
     seen = Seen()
     node = make(ros, seen, camera=None, perception={"cameras": [""]})
+    # No image comes while the tasks are made ready: it would be lost to what they still do.
+    subscribed: list[bool] = []
+    node.on_tasks_ready = lambda: subscribed.append(
+        any(one.topic_name == "/image_raw" for one in node.subscriptions)
+    )
     assert node.autostart(), node.fault
+    assert subscribed == [False]
     images = ros.advertise(Image, "image_raw")
     ros.wait(images.get_subscription_count)
     assert len(ros.probe.get_subscriptions_info_by_topic("/image_raw")) == 1

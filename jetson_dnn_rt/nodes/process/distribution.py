@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from lifecycle_msgs.srv import GetAvailableTransitions, GetState
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.parameter import Parameter
+from sensor_msgs.msg import Image
 
 try:
     from rclpy.event_handler import (
@@ -49,6 +50,7 @@ __all__ = [
     "find_transitions",
     "given_parameters",
     "make_executor",
+    "make_image",
     "release_state",
     "take_event",
 ]
@@ -60,6 +62,17 @@ def make_executor(context: Context) -> Executor:
     A MultiThreadedExecutor loses images and has tails of 40 to 200 ms; images need one thread.
     """
     return (EventsExecutor or SingleThreadedExecutor)(context=context)
+
+
+def make_image(encoding: str) -> Image:
+    """Make an `Image` that takes an `array.array` for its data as it is.
+
+    Since Jazzy a message copies it, unless it checks its fields.
+    """
+    try:
+        return Image(encoding=encoding, check_fields=True)
+    except AssertionError:  # Humble: it always checks
+        return Image(encoding=encoding)
 
 
 def given_parameters(node: Node) -> Collection[str]:

@@ -10,6 +10,7 @@ against 0.02 ms). The way from images to frames is `jetson_dnn_rt.cameras.image_
 from __future__ import annotations
 
 import array
+import math
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jetson_dnn_rt.cameras.image_messages import MAX_FRAME_ID, stamp_to_ns
-from jetson_dnn_rt.frames import Frame, Image
+from jetson_dnn_rt.frames import Frame, Image, find_owner
 from jetson_dnn_rt.results import Classification, Detections
 
 if TYPE_CHECKING:
@@ -162,7 +163,7 @@ class KeypointsWriter:
 
 
 class ImageWriter:
-    """Fills one reused `Image` message through a view of its data.
+    """Fills one reused `Image` message, through a view of its data where it has to copy.
 
     Parameters
     ----------
@@ -171,28 +172,49 @@ class ImageWriter:
     """
 
     def __init__(self, encoding: str) -> None:
-        from sensor_msgs.msg import Image as ImageMessage
+        from jetson_dnn_rt.nodes.process.distribution import make_image
 
         self._dtype, self._channels = _FORMS[encoding]
-        self.message: ImageMessage = ImageMessage(encoding=encoding, is_bigendian=int(_BIG_ENDIAN))
+        self.message: ImageMessage = make_image(encoding)
+        self.message.is_bigendian = int(_BIG_ENDIAN)
+        self._data = array.array("B")
         self._view: npt.NDArray[Any] = np.zeros((0, 0), self._dtype)
 
     def prepare(self, height: int, width: int, frame: Frame) -> npt.NDArray[Any]:
         """Write the header and return the pixels to be filled, [H, W] or [H, W, C]."""
         shape = (height, width) if self._channels == 1 else (height, width, self._channels)
         if self._view.shape != shape:
-            message = self.message
-            message.height, message.width = height, width
-            message.step = width * self._channels * self._view.itemsize
-            message.data = array.array("B", bytes(height * message.step))
-            self._view = np.frombuffer(message.data, self._dtype).reshape(shape)
-        fill_header(self.message.header, frame)
+            self._data = array.array("B", bytes(math.prod(shape) * self._view.itemsize))
+            self._view = np.frombuffer(self._data, self._dtype).reshape(shape)
+        self._describe(height, width, self._data, frame)
         return self._view
 
     def write(self, image: npt.NDArray[Any], frame: Frame) -> ImageMessage:
-        """Copy an image into the message."""
-        self.prepare(image.shape[0], image.shape[1], frame)[:] = image
+        """Put an image into the message.
+
+        It is not copied where it fills an `array.array`, as in a camera's buffers: 0.2 ms for a
+        VGA image. The message must be published before the image changes.
+        """
+        height, width = image.shape[:2]
+        data = find_owner(image)
+        if (
+            isinstance(data, array.array)
+            and data.typecode == "B"
+            and image.dtype == self._dtype
+            and image.flags.c_contiguous
+            and len(data) == image.nbytes
+        ):
+            self._describe(height, width, data, frame)
+        else:
+            self.prepare(height, width, frame)[:] = image
         return self.message
+
+    def _describe(self, height: int, width: int, data: array.array[int], frame: Frame) -> None:
+        message = self.message
+        message.height, message.width = height, width
+        message.step = width * self._channels * self._view.itemsize
+        message.data = data
+        fill_header(message.header, frame)
 
 
 def compress_image(

@@ -9,11 +9,12 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from jetson_dnn_rt.cameras.encoded_pictures import BadImageError
 from jetson_dnn_rt.cameras.frame_sizes import FrameSizes
 from jetson_dnn_rt.cameras.image_messages import decode_image, stamp_to_ns, view_image
+from jetson_dnn_rt.cameras.serialized_images import UNREADABLE_HEADER, read_image
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.nodes.process.distribution import SubscriptionEventCallbacks
 from jetson_dnn_rt.nodes.process.qos import OVERRIDABLE, make_events, make_qos
@@ -23,7 +24,7 @@ from jetson_dnn_rt.safety.faults import FAULTS
 
 if TYPE_CHECKING:
     from rclpy.node import Node
-    from sensor_msgs.msg import CompressedImage, Image
+    from sensor_msgs.msg import CompressedImage
 
 UNREADABLE = "unreadable"
 """Reason of a frame whose conversion failed in an unforeseen way."""
@@ -120,13 +121,11 @@ class InputKey:
 
 
 class ImageInput:
-    """Subscribes to images and hands them on as frames."""
+    """Hands images of a topic on as frames, from `open` to `close`."""
 
     def __init__(
         self, node: Node, key: InputKey, submit: Callable[[Sequence[str], Frame, int], None]
     ) -> None:
-        from sensor_msgs.msg import CompressedImage, Image
-
         self.key = key
         self.fanout = Fanout(submit)
         self.deadline_events = 0
@@ -137,8 +136,18 @@ class ImageInput:
         self._sequence = 0
         self._said: set[str] = set()
         raw = key.transport == "raw"
+        self._read: Callable[[Any], Any] = read_image if raw else lambda message: message
         self._convert = view_image if raw else decode_image
-        self._subscription = node.create_subscription(
+        self._subscription: Any = None
+
+    def open(self) -> None:
+        """Subscribe; nothing happens when it has done so."""
+        if self._subscription is not None:
+            return
+        from sensor_msgs.msg import CompressedImage, Image
+
+        key, raw = self.key, self.key.transport == "raw"
+        self._subscription = self._node.create_subscription(
             Image if raw else CompressedImage,
             key.topic if raw else f"{key.topic}/compressed",
             self._on_message,
@@ -147,25 +156,27 @@ class ImageInput:
                 SubscriptionEventCallbacks, self._on_incompatible, self._on_deadline
             ),
             qos_overriding_options=OVERRIDABLE(),
+            raw=raw,
         )
 
     def close(self) -> None:
-        """Destroy the subscription."""
-        self._node.destroy_subscription(self._subscription)
+        """Destroy the subscription, if there is one."""
+        if self._subscription is not None:
+            self._node.destroy_subscription(self._subscription)
 
-    def _on_message(self, message: Image | CompressedImage) -> None:
+    def _on_message(self, given: bytes | CompressedImage) -> None:
         arrival_ns = time.monotonic_ns()
         sequence, self._sequence = self._sequence, self._sequence + 1
+        try:
+            message = self._read(given)
+        except BadImageError as error:
+            self._refuse(error, UNREADABLE_HEADER, sequence, arrival_ns)
+            return
         capture_ns = self.stamps.capture_ns(stamp_to_ns(message.header), arrival_ns)
         try:
             frame = self._convert(message, sequence)
         except BadImageError as error:
-            if error.reason not in self._said:
-                self._said.add(error.reason)
-                self._node.get_logger().error(
-                    f"{self.key.topic}: {error} (logged once; later ones are counted as failed)"
-                )
-            self.fanout.reject(unusable_frame(message.header, sequence), capture_ns, error.reason)
+            self._refuse(error, message.header, sequence, capture_ns)
             return
         except Exception as error:  # whatever it is, every task counts the frame
             FAULTS.note(f"image of {self.key.topic}", error)
@@ -173,6 +184,15 @@ class ImageInput:
             return
         self.sizes.observe(frame, self._node.get_logger().warning)
         self.fanout.deliver(frame, capture_ns)
+
+    def _refuse(self, error: BadImageError, header: Any, sequence: int, capture_ns: int) -> None:
+        """Tell the tasks of a message that is not an image, and log the first of its kind."""
+        if error.reason not in self._said:
+            self._said.add(error.reason)
+            self._node.get_logger().error(
+                f"{self.key.topic}: {error} (logged once; later ones are counted as failed)"
+            )
+        self.fanout.reject(unusable_frame(header, sequence), capture_ns, error.reason)
 
     def _on_deadline(self, count: int) -> None:
         self.deadline_events = count

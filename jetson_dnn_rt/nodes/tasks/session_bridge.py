@@ -53,9 +53,8 @@ class SessionBridge:
         self._watch_wanted = False
         self.inputs: dict[InputKey, ImageInput] = {}  # the image subscriptions there are now
         self.cameras = dict(cameras or {})
-        self.cascading = (
-            False  # whether tasks are activated together, with one `commit` at the end
-        )
+        # Whether tasks are activated together, with one `commit` and `start_topics` at the end.
+        self.cascading = False
         # A new one at each `start`.
         self.session = Session(PerceptionConfig(()), log=node.get_logger())
 
@@ -139,6 +138,8 @@ class SessionBridge:
     def connect(self, task: str, listener: FrameListener, camera: str, key: InputKey) -> None:
         """Connect a task to a camera of this process, else to the topic of `key`.
 
+        Of tasks that are activated together, topics are subscribed to by `start_topics`.
+
         Raises
         ------
         ConfigurationError
@@ -158,9 +159,20 @@ class SessionBridge:
                     "on one topic share one subscription, hence its settings"
                 )
             self.inputs[key] = ImageInput(self._node, key, self.submit)
+        self.inputs[key].fanout.add(task, listener)
+        if not self.cascading:
+            self._open_inputs()
+
+    def start_topics(self) -> None:
+        """Subscribe for tasks that were activated together, once all is ready for their frames."""
+        self._node.call_ros(self._open_inputs)
+
+    def _open_inputs(self) -> None:
+        for one in self.inputs.values():
+            one.open()
+        if self.inputs:
             # This thread runs the callbacks that deliver frames.
             self.session.executor.realtime.apply_to_io()
-        self.inputs[key].fanout.add(task, listener)
 
     def join(self, task: str, node: Node, topic: str) -> None:
         """A task became active; its frames come from `topic` unless a camera delivers them."""

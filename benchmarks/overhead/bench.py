@@ -1,0 +1,210 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
+"""Measure the overhead of the package on a frame: everything but execution and waiting.
+
+Two tasks of the null back end (5 ms each, sleeping), a camera that reads files at 30 Hz; a process
+subscribes to the results. Two figures for each job, both less the execution of its stages and less
+the time it was ready while the worker ran the other task:
+
+- end to end: from the frame's capture (complete in the camera) to the return of `publish`;
+- response: from its release to the end of its last stage, as in the JSON of `run`.
+
+1. composed: camera and tasks in one process, as in the launch file;
+2. bare: the camera in another process, images over DDS with the shipped profile to a callback of
+   rclpy that does nothing: what no node in Python can do without;
+3. two processes: the same with the tasks; lost images are counted, with their times since the
+   first that arrived.
+
+The bars apply to the end-to-end figures, at every size. A second table has the parts of these,
+which add up to them frame by frame:
+
+- camera: from the capture to the call that publishes the image, or to the release of the jobs;
+- serialise: rclpy makes a C structure of the message and CDR of that, until DDS stamps it;
+- transport: DDS, through shared memory, until the last fragment is in the reader's history;
+- wake-up and take: until the callback has a Python object;
+- topic: these three, and the release of the jobs;
+- executor: response, as above;
+- delivery: from the job's end to its first `publish`; publish: until its results are published.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks.harness.options import Options, read_size
+from benchmarks.harness.processes import Child
+from benchmarks.harness.tables import Report, say, say_verdict, tabulate
+from benchmarks.harness.tasks import SIZE, write_frames
+from benchmarks.overhead.parts import OWNERS, Received, Watch, summarize_parts
+from benchmarks.overload.bench import NODES, read_sent_ns
+from jetson_dnn_rt.safety.children import python_command
+from jetson_dnn_rt.traces.summary import summarize_ms
+
+COMPOSED_BARS_MS = {"p50": 0.5, "p99": 2.0}
+TWO_PROCESSES_BARS_MS = {"p50": 2.5}
+SIZES = [SIZE, (720, 1280)]
+RATE_HZ = 30.0
+MODELS = {"detector": "null:5", "segmenter": "null:5,segmentation"}
+
+
+def add_arguments(add: Options) -> None:
+    """Add the options of the benchmark."""
+    add(
+        "--size", SIZES, "of the frames in pixels (default 640x480 1280x720)",
+        kind=read_size, metavar="WxH",
+    )  # fmt: skip
+    add("--seconds", 60.0, "of each part, at each size")
+    add("--sched-fifo", False, "real-time scheduling class, where granted")
+
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """Measure both parts; `BenchmarkError` when the camera's or the listener's process fails."""
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory(prefix="overhead-") as name:
+        received = Path(name, "received")
+        with Child(python_command(NODES, "listener", str(received))):
+            for size in args.size:
+                text = f"{size[1]}x{size[0]}"
+                source = f"images:{write_frames(Path(name, text), size)}"
+                for part, measure in PARTS.items():
+                    say(f"overhead: {text}, {part}, {args.seconds:g} s")
+                    row = measure(args, Setting(source, size, Path(name, part)))
+                    rows.append({"size": text, "part": part, **row})
+    passed = all(map(is_within, rows))
+    return {"rows": rows, "sched_fifo": args.sched_fifo, "passed": passed}
+
+
+def is_within(row: Mapping[str, Any]) -> bool:
+    """Whether a row keeps its bars, and lost no image."""
+    figures, bars_ms = row["overhead_ms"], row["bars_ms"]
+    return (
+        row["jobs"] > 0 and not row.get("lost") and all(figures[k] <= bars_ms[k] for k in bars_ms)
+    )
+
+
+def report(result: Mapping[str, Any]) -> Report:
+    """Make a line for each part, and a table of the parts of their times."""
+
+    def show_bars(row: Mapping[str, Any]) -> str:
+        return ", ".join(f"{key} <= {bar:g}" for key, bar in row["bars_ms"].items())
+
+    rows = result["rows"]
+    parts = [
+        {"size": row["size"], "part": row["part"], "of": name, "owner": owner, **figures}
+        for row in rows
+        for name, owner in OWNERS.items()
+        if (figures := row["parts_ms"].get(name)) is not None
+    ]
+    return [
+        tabulate(
+            rows,
+            "size, part, jobs, p50 ms=overhead_ms.p50:.3f, p99 ms=overhead_ms.p99:.3f",
+            "max ms=overhead_ms.max:.3f",
+            ("bars ms", show_bars),
+            "response p50=response_overhead_ms.p50:.3f, p99=response_overhead_ms.p99:.3f, lost",
+        ),
+        say_verdict(result["passed"]),
+        tabulate(
+            parts, "size, part, of the time=of, whose=owner", "p50 ms=p50:.3f, p99 ms=p99:.3f"
+        ),
+    ]
+
+
+class Setting(NamedTuple):
+    """Frames of a part, and a file for its processes."""
+
+    source: str
+    size: tuple[int, int]
+    file: Path
+
+
+def _run_tasks(args: argparse.Namespace, overrides: Mapping[str, Mapping[str, object]]) -> Watch:
+    """Run both tasks and watch them."""
+    from jetson_dnn_rt.nodes.process.graph import run_graph
+
+    watch = Watch()
+    given: dict[str, dict[str, object]] = {t: {"model": model} for t, model in MODELS.items()}
+    for name, values in overrides.items():
+        given[name] = {**given.get(name, {}), **values}
+    given.setdefault("perception", {})["realtime.sched_fifo"] = args.sched_fifo
+    with watch.on_publishers():
+        run_graph(None, given, frames=None, seconds=args.seconds, observer=watch.observe)
+    return watch
+
+
+def _describe(
+    watch: Watch, bars_ms: Mapping[str, float], sent_ns: Mapping[int, int]
+) -> dict[str, Any]:
+    return {
+        "jobs": len(watch.jobs),
+        "overhead_ms": summarize_ms(job.overhead_ns for job in watch.jobs),
+        "response_overhead_ms": summarize_ms(job.response_overhead_ns for job in watch.jobs),
+        "parts_ms": summarize_parts(job.split(sent_ns.get(job.stamp_ns)) for job in watch.jobs),
+        "bars_ms": bars_ms,
+    }
+
+
+def _measure_composed(args: argparse.Namespace, setting: Setting) -> dict[str, Any]:
+    camera: dict[str, object] = {"source": setting.source, "rate": RATE_HZ}
+    return _describe(_run_tasks(args, {"camera": camera}), COMPOSED_BARS_MS, {})
+
+
+def _run_camera(setting: Setting) -> Child:
+    return Child(python_command(NODES, "camera", setting.source, repr(RATE_HZ), str(setting.file)))
+
+
+def _measure_bare(args: argparse.Namespace, setting: Setting) -> dict[str, Any]:
+    received = setting.file.with_suffix(".received")
+    with _run_camera(setting), Child(python_command(NODES, "bare", str(received))):
+        time.sleep(args.seconds)
+    images = [Received(*row) for row in json.loads(received.read_text(encoding="utf-8"))]
+    sent_ns = read_sent_ns(setting.file)
+    return {
+        "jobs": len(images),
+        "overhead_ms": summarize_ms(image.callback_ns - image.stamp_ns for image in images),
+        "parts_ms": summarize_parts(image.split(sent_ns[image.stamp_ns]) for image in images),
+        "bars_ms": {},
+        **_count_lost(sent_ns, {image.stamp_ns for image in images}),
+    }
+
+
+def _measure_two_processes(args: argparse.Namespace, setting: Setting) -> dict[str, Any]:
+    height, width = setting.size
+    expected = {"image_height": height, "image_width": width}
+    with _run_camera(setting):
+        tasks: dict[str, dict[str, object]] = {name: {**expected} for name in MODELS}
+        watch = _run_tasks(args, {"perception": {"cameras": [""]}, **tasks})
+    sent_ns = read_sent_ns(setting.file)
+    lost = _count_lost(sent_ns, watch.arrived)
+    return {**_describe(watch, TWO_PROCESSES_BARS_MS, sent_ns), **lost}
+
+
+def _count_lost(sent_ns: Iterable[int], arrived_ns: set[int]) -> dict[str, Any]:
+    lost, first_ns = find_lost(sent_ns, arrived_ns), min(arrived_ns, default=0)
+    return {
+        "sent": len(arrived_ns) + len(lost),
+        "lost": len(lost),
+        "lost_at_s": [(stamp_ns - first_ns) / 1e9 for stamp_ns in lost],
+    }
+
+
+def find_lost(sent_ns: Iterable[int], arrived_ns: set[int]) -> list[int]:
+    """Find the stamps that were sent between the first and the last arrival, and did not come."""
+    if not arrived_ns:
+        return list(sent_ns)
+    first_ns, last_ns = min(arrived_ns), max(arrived_ns)
+    return [s for s in sent_ns if first_ns < s < last_ns and s not in arrived_ns]
+
+
+PARTS = {
+    "composed": _measure_composed,
+    "bare": _measure_bare,
+    "two processes": _measure_two_processes,
+}
