@@ -3,9 +3,9 @@
 
 """ROS image messages to frames, without copying pixels where a view will do.
 
-The messages are those of rclpy or of a bag reader, whose fields are the same. The image is a view
-of the message's own buffer (1 us), whatever its encoding; `jetson_dnn_rt.models.input.encodings`
-describes the layout of its pixels.
+The messages are those of rclpy, of `serialized_images` or of a bag reader, whose fields are the
+same. The image is a view of the message's own buffer (1 us), whatever its encoding;
+`jetson_dnn_rt.models.input.encodings` describes the layout of its pixels.
 """
 
 from __future__ import annotations
