@@ -16,7 +16,7 @@ import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -54,6 +54,16 @@ def inspect_library(name: str, fix: str) -> BackendInfo:
         return BackendInfo(name, "", False, (), f"cannot be imported: {error}", fix)
     version = str(getattr(library, "__version__", "unknown")).split("-")[0]
     return BackendInfo(name, version, True, ("fp32",))
+
+
+class CompiledStore(Protocol):
+    """Where a back end keeps what it compiled of one part, for one number of threads."""
+
+    def load(self) -> bytes | None:
+        """What was stored; None where nothing was, or it cannot be used."""
+
+    def store(self, data: bytes) -> None:
+        """Store it, in the place of what was stored before; never fails."""
 
 
 class RunnerClosedError(JetsonDnnRtError):

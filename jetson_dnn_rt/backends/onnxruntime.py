@@ -15,7 +15,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from jetson_dnn_rt.backends.base import Array, BackendInfo, HostRunner, Runner, inspect_library
+from jetson_dnn_rt.backends.base import (
+    Array,
+    BackendInfo,
+    CompiledStore,
+    HostRunner,
+    Runner,
+    inspect_library,
+)
 from jetson_dnn_rt.clock import Clock
 from jetson_dnn_rt.errors import ModelError, RunCancelledError
 from jetson_dnn_rt.models.graph.quantized_part import count_quantized
@@ -43,9 +50,16 @@ def inspect(name: str) -> BackendInfo:
     return replace(info, precisions=("fp32", "int8"), cancels=True) if info.available else info
 
 
-def create(part: Part, name: str, precision: str, threads: int, clock: Clock) -> Runner:
+def create(
+    part: Part,
+    name: str,
+    precision: str,
+    threads: int,
+    clock: Clock,
+    compiled: CompiledStore | None = None,
+) -> Runner:
     """See `OnnxRuntimeRunner`."""
-    return OnnxRuntimeRunner(part, precision, threads)
+    return OnnxRuntimeRunner(part, precision, threads, compiled)
 
 
 def _check_kernels(optimized: Path, wanted: int, name: str) -> None:
@@ -62,6 +76,65 @@ def _check_kernels(optimized: Path, wanted: int, name: str) -> None:
     logger.debug("%s: %d of %d products run in int8", name, found, wanted)
 
 
+def _make_options(threads: int) -> Any:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+    options.log_severity_level = 3
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.add_session_config_entry("session.inter_op.allow_spinning", "0")
+    return options
+
+
+def _open_session(data: bytes, options: Any) -> Any:
+    import onnxruntime
+
+    return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+
+
+def _optimize(part: Part, precision: str, threads: int, store: CompiledStore | None) -> Any:
+    data, options = part.onnx_model(), _make_options(threads)
+    wanted = count_quantized(data, part.name) if precision == "int8" else 0
+    with ExitStack() as stack:
+        optimized = None
+        if wanted or store is not None:
+            optimized = stack.enter_context(private_folder()) / "optimized.onnx"
+            options.optimized_model_filepath = os.fspath(optimized)
+        try:
+            session = _open_session(data, options)
+        except Exception as error:  # ONNX Runtime's own classes share no base but Exception
+            raise ModelError(f"{part.name} cannot be loaded by onnxruntime: {error}") from error
+        if optimized is not None and wanted:
+            _check_kernels(optimized, wanted, part.name)
+        if optimized is not None and store is not None:
+            store.store(optimized.read_bytes())
+    return session
+
+
+def _load_optimized(store: CompiledStore, threads: int, part: Part) -> Any:
+    """A session of the graph as it was optimised before; None where it cannot be had."""
+    import onnxruntime
+
+    data = store.load()
+    if data is None:
+        return None
+    options = _make_options(threads)
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    try:
+        session = _open_session(data, options)
+    except Exception as error:  # ONNX Runtime's own classes share no base but Exception
+        logger.warning("%s is optimised again, what was stored fails: %s", part.name, error)
+        return None
+    shapes = tuple(tuple(value.shape) for value in session.get_inputs())
+    if shapes != tuple(map(tuple, part.input_shapes)):
+        logger.warning("%s is optimised again, what was stored takes %s", part.name, shapes)
+        return None
+    return session
+
+
 class OnnxRuntimeRunner(HostRunner):
     """A session bound to preallocated buffers, so that nothing is copied per run.
 
@@ -70,42 +143,25 @@ class OnnxRuntimeRunner(HostRunner):
 
     With `threads` = 1 the calling thread does everything.
 
-    A part in int8 is a quantized one (`models.graph.quantized_part`). `ModelError` where the
+    A part in int8 is a quantized one (`models.graph.quantized_part`). A graph that was optimised
+    before is taken from `compiled`, and else stored there. `ModelError` where the
     network cannot be loaded, or none of its products became a kernel in int8.
     """
 
     backend = "onnxruntime"
     can_cancel = True
 
-    def __init__(self, part: Part, precision: str, threads: int) -> None:
+    def __init__(
+        self, part: Part, precision: str, threads: int, compiled: CompiledStore | None = None
+    ) -> None:
         import onnxruntime
 
         super().__init__(part)
         self.precision = precision
         self.version = str(onnxruntime.__version__)
         self._make_options = onnxruntime.RunOptions
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.inter_op_num_threads = 1
-        options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
-        options.log_severity_level = 3
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        options.add_session_config_entry("session.inter_op.allow_spinning", "0")
-        data = part.onnx_model()
-        with ExitStack() as stack:
-            wanted = count_quantized(data, part.name) if precision == "int8" else 0
-            if wanted:
-                optimized = stack.enter_context(private_folder()) / "optimized.onnx"
-                options.optimized_model_filepath = os.fspath(optimized)
-            try:
-                self._session: Any = onnxruntime.InferenceSession(
-                    data, options, providers=["CPUExecutionProvider"]
-                )
-            except Exception as error:  # ONNX Runtime's own classes share no base but Exception
-                text = f"{part.name} cannot be loaded by onnxruntime: {error}"
-                raise ModelError(text) from error
-            if wanted:
-                _check_kernels(optimized, wanted, part.name)
+        session = None if compiled is None else _load_optimized(compiled, threads, part)
+        self._session: Any = session or _optimize(part, precision, threads, compiled)
         self._run_options: Any = None  # of the last run
         self._names = [value.name for value in self._session.get_inputs()]
         self._binding: Any = self._session.io_binding()

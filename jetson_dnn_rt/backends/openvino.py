@@ -9,6 +9,7 @@ import functools
 import logging
 import threading
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +20,7 @@ from jetson_dnn_rt.backends.base import (
     NO_BF16,
     Array,
     BackendInfo,
+    CompiledStore,
     HostRunner,
     Runner,
     inspect_library,
@@ -46,9 +48,16 @@ def inspect(name: str) -> BackendInfo:
     return replace(info, precisions=("fp32", "bf16", "int8"))
 
 
-def create(part: Part, name: str, precision: str, threads: int, clock: Clock) -> Runner:
+def create(
+    part: Part,
+    name: str,
+    precision: str,
+    threads: int,
+    clock: Clock,
+    compiled: CompiledStore | None = None,
+) -> Runner:
     """See `OpenVinoRunner`."""
-    return OpenVinoRunner(part, precision, threads)
+    return OpenVinoRunner(part, precision, threads, compiled)
 
 
 def supports_bf16() -> bool:
@@ -93,46 +102,75 @@ def _check_precision(compiled: Any, precision: str, name: str) -> None:
     logger.debug("%s in %s: %s", name, precision, dict(types))
 
 
+def _compile(part: Part, precision: str, options: Mapping[str, Any]) -> Any:
+    data = part.onnx_model()
+    wanted = count_quantized(data, part.name) if precision == "int8" else None
+    core = _open_core()
+    try:
+        network = core.read_model(model=make_unsigned(data))
+        network.reshape({index: list(shape) for index, shape in enumerate(part.input_shapes)})
+        compiled = core.compile_model(network, "CPU", options)
+    except RuntimeError as error:
+        raise ModelError(f"{part.name} cannot be loaded by openvino: {error}") from error
+    if precision in _TYPES and wanted != 0:
+        _check_precision(compiled, precision, part.name)
+    return compiled
+
+
+def _load_compiled(store: CompiledStore, options: Mapping[str, Any], part: Part) -> Any:
+    """The network as it was compiled before; None where it was not, or cannot be read."""
+    data = store.load()
+    if data is None:
+        return None
+    try:
+        compiled = _open_core().import_model(data, "CPU", options)
+        shapes = tuple(tuple(port.shape) for port in compiled.inputs)
+    except RuntimeError as error:
+        logger.warning("%s is compiled again, openvino cannot read its own: %s", part.name, error)
+        return None
+    if shapes != tuple(map(tuple, part.input_shapes)):
+        logger.warning("%s is compiled again, what was stored takes %s", part.name, shapes)
+        return None
+    return compiled
+
+
 class OpenVinoRunner(HostRunner):
     """An inference request bound to preallocated buffers.
 
     Its threads are not pinned: pinning would tie all models of the process to the same first
     cores. A part in int8 is a quantized one (`models.graph.quantized_part`), whose other layers
-    are computed in fp32. `ModelError` where OpenVINO cannot read the network, or computes no
-    convolution or matrix product in a short type that was asked for.
+    are computed in fp32. A network that was compiled before is taken from `compiled`, and else
+    stored there once its precision was checked. `ModelError` where OpenVINO cannot read the
+    network, or computes no convolution or matrix product in a short type that was asked for.
     """
 
     backend = "openvino"
     can_cancel = True
 
-    def __init__(self, part: Part, precision: str, threads: int) -> None:
+    def __init__(
+        self, part: Part, precision: str, threads: int, compiled: CompiledStore | None = None
+    ) -> None:
         import openvino
 
         super().__init__(part)
         self.version = str(openvino.__version__).split("-")[0]
         self.precision = precision
-        data = part.onnx_model()
-        wanted = count_quantized(data, part.name) if precision == "int8" else None
-        core = _open_core()
-        try:
-            network = core.read_model(model=make_unsigned(data))
-            network.reshape({index: list(shape) for index, shape in enumerate(part.input_shapes)})
-            options = {
-                "PERFORMANCE_HINT": "LATENCY",
-                "INFERENCE_PRECISION_HINT": "bf16" if precision == "bf16" else "f32",
-                "INFERENCE_NUM_THREADS": threads,
-                "NUM_STREAMS": 1,
-                "ENABLE_CPU_PINNING": False,
-            }
-            compiled = core.compile_model(network, "CPU", options)
-        except RuntimeError as error:
-            raise ModelError(f"{part.name} cannot be loaded by openvino: {error}") from error
-        if precision in _TYPES and wanted != 0:
-            _check_precision(compiled, precision, part.name)
-        self._request: Any = compiled.create_infer_request()
+        options = {
+            "PERFORMANCE_HINT": "LATENCY",
+            "INFERENCE_PRECISION_HINT": "bf16" if precision == "bf16" else "f32",
+            "INFERENCE_NUM_THREADS": threads,
+            "NUM_STREAMS": 1,
+            "ENABLE_CPU_PINNING": False,
+        }
+        network = None if compiled is None else _load_compiled(compiled, options, part)
+        if network is None:
+            network = _compile(part, precision, options)
+            if compiled is not None:
+                compiled.store(network.export_model().getvalue())
+        self._request: Any = network.create_infer_request()
         self._infer = self._infer_here if threads > 1 else self._infer_there
         self._cancelled = False
-        outputs = enumerate(compiled.outputs)
+        outputs = enumerate(network.outputs)
         self._outputs = tuple(self._bind_output(index, port) for index, port in outputs)
 
     def _bind_output(self, index: int, port: Any) -> npt.NDArray[np.float32] | None:

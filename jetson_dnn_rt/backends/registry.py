@@ -14,7 +14,7 @@ import importlib
 import importlib.util
 from types import ModuleType
 
-from jetson_dnn_rt.backends.base import BackendInfo, Runner
+from jetson_dnn_rt.backends.base import BackendInfo, CompiledStore, Runner
 from jetson_dnn_rt.backends.tensorrt.api import TENSORRT as TENSORRT
 from jetson_dnn_rt.clock import Clock, SteadyClock
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError
@@ -31,6 +31,9 @@ BUILT_BEFOREHAND = (*TENSORRT, *PLUG_INS)
 
 ON_ANY_CPU = ("openvino", "onnxruntime", "torch")
 """Back ends that run in fp32 on every machine."""
+
+KEEPS_COMPILED = ("openvino", "onnxruntime")
+"""Back ends that can store what they compile, and load that faster than they compile it."""
 
 BACKENDS = (*ON_ANY_CPU, *TENSORRT, *PLUG_INS, "null")
 
@@ -83,13 +86,20 @@ def require_backend(backend: str, precision: str) -> BackendInfo:
 
 
 def create_runner(
-    part: Part, backend: str, precision: str, *, threads: int, clock: Clock | None = None
+    part: Part,
+    backend: str,
+    precision: str,
+    *,
+    threads: int,
+    clock: Clock | None = None,
+    compiled: CompiledStore | None = None,
 ) -> Runner:
     """Make a network, or a run of its stages, ready to run.
 
     `backend` and `precision` are parts of a variant's name: ``openvino`` and ``bf16`` of
     ``full@openvino-bf16``. One run uses `threads`, >= 1. The null back end waits on `clock`, by
-    default the steady one.
+    default the steady one. One of `KEEPS_COMPILED` finds what it compiled before in `compiled`,
+    and else stores it there.
 
     Raises
     ------
@@ -115,5 +125,6 @@ def create_runner(
             "library"
         )
     clock = clock or SteadyClock()
-    runner: Runner = load_backend(backend).create(part, backend, precision, threads, clock)
+    kept = {"compiled": compiled} if backend in KEEPS_COMPILED else {}
+    runner: Runner = load_backend(backend).create(part, backend, precision, threads, clock, **kept)
     return runner

@@ -211,6 +211,7 @@ def _run(args: argparse.Namespace, stop: threading.Event) -> tuple[GraphReport, 
     from jetson_dnn_rt.cli.video import RunVideo
     from jetson_dnn_rt.nodes.process.graph import run_graph
     from jetson_dnn_rt.nodes.process.running import stop_on_signals
+    from jetson_dnn_rt.runtime.start_times import find_birth_ns
     from jetson_dnn_rt.traces.metadata import describe_run
     from jetson_dnn_rt.traces.schema import TraceMetadata
 
@@ -272,6 +273,7 @@ def _run(args: argparse.Namespace, stop: threading.Event) -> tuple[GraphReport, 
                     observer=recorder.observe,
                     on_ready=on_ready,
                     stop=stop,
+                    begin_ns=find_birth_ns(),
                 )
                 future.set_result(report)
             except BaseException as error:

@@ -40,6 +40,7 @@ from jetson_dnn_rt.nodes.reports.diagnostics import (
 from jetson_dnn_rt.nodes.tasks.session_bridge import SessionBridge
 from jetson_dnn_rt.nodes.tasks.task_node import TASK_NODES, DetectorNode, TaskNode
 from jetson_dnn_rt.nodes.tasks.task_status import session_values
+from jetson_dnn_rt.runtime.preloading import preload
 from jetson_dnn_rt.tasks import JobRecord, Work
 
 BROKEN = TransitionCallbackReturn.ERROR
@@ -185,8 +186,11 @@ class PerceptionNode(ManagedNode):
         self._check_topics()
         values = self._declared.value
         shares = follows_load(values.threads, (task.parameters for task in self.tasks.values()))
+        preload([task.parameters for task in self.tasks.values()])
         self.bridge.start(values, AUTO if shares else values.threads)
         self._lead("configure", "camera ", self.cameras)
+        if (times := self.bridge.session.start_times) is not None:
+            times.end("cameras")
         if shares:
             self.bridge.session.share_cores(len(self.tasks))
         self._lead("configure", "task ", self.tasks)

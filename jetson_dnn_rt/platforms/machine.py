@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import hashlib
 import os
 import platform
 import sys
@@ -52,6 +53,17 @@ def describe_cpu(root: Path = Path("/")) -> str:
     except OSError:
         board = ""
     return f"{board} {platform.machine()}".strip()
+
+
+@functools.cache
+def hash_cpu_features(root: Path = Path("/")) -> str:
+    """Short digest of the CPU's features, as Linux lists them."""
+    features = {
+        line.partition(":")[2].strip()
+        for line in (root / "proc/cpuinfo").read_text(errors="replace").splitlines()
+        if line.partition(":")[0].strip() in ("flags", "Features")  # of x86 and ARM
+    }
+    return hashlib.sha256("\n".join(sorted(features)).encode()).hexdigest()[:12]
 
 
 @functools.cache

@@ -37,6 +37,7 @@ from jetson_dnn_rt.runtime.job_trace import JobTrace
 from jetson_dnn_rt.runtime.sharing import core_split
 from jetson_dnn_rt.runtime.sharing.batch_groups import BatchGroups
 from jetson_dnn_rt.runtime.sharing.core_split import CoreSplit
+from jetson_dnn_rt.runtime.start_times import StartTimes
 from jetson_dnn_rt.runtime.task import StageTimes, Task, make_settings
 from jetson_dnn_rt.scheduling.analysis import Verdict
 from jetson_dnn_rt.tasks import JobRecord, Outcome, Stage, Work
@@ -80,6 +81,8 @@ class Session:
         self.trace_room = TraceRoom()
         self.clocks_at: Callable[[int], str] = lambda time_ns: ""
         self.describe_run: Callable[[], TraceMetadata] = self._describe_run
+        # Until the first result, which is logged with them; nodes replace them before `start`.
+        self.start_times: StartTimes | None = None
         self._log: Log = log or logging.getLogger(__name__)
         self._executor: Executor | None = None
         self._observers: list[Observer] = []
@@ -126,6 +129,7 @@ class Session:
 
         With ``threads: auto`` one worker with all cores, until `share_cores` is called.
         """
+        self.start_times = self.start_times or StartTimes(now_ns=self.clock.now_ns)
         process, threads = self.config.process, self.config.threads
         workers = 1 if follows_load(threads, self.config.tasks) else process.workers
         executor = Executor(
@@ -249,7 +253,12 @@ class Session:
                 cancels=self.config.process.cancel_for_urgent,
             )
         self.adopt(task)
+        self._end_part(task.name, task.load_times_ns)
         return task
+
+    def _end_part(self, part: str, details_ns: dict[str, int] | None = None) -> None:
+        if self.start_times is not None:  # else the start is over
+            self.start_times.end(part, details_ns)
 
     def adopt(self, task: Task) -> None:
         """Adopt a loaded task; it is closed if `variant` is not one of its variants."""
@@ -273,6 +282,7 @@ class Session:
                 self.tasks, self.split, self.clock, log
             )
             self.batches.form(workers, self.clock, log)
+        self._end_part("sharing")
 
     def set_slowdown(self, slowdown: dict[int, float]) -> None:
         """Start budgets from a measured slow-down; before tasks are activated."""
@@ -364,6 +374,7 @@ class Session:
                 self._log.warning(f"{setting.name} is not applied: {setting.detail}")
         if self.trace is not None:
             self.trace.begin(self.describe_run())
+        self._end_part("activation")
         return verdict
 
     def describe_trace(self) -> tuple[str, dict[str, object]]:
@@ -496,8 +507,14 @@ class Session:
         observer(record, self._find_valid_result(record, work))
 
     def _tell_task(self, observer: TaskObserver | None, record: JobRecord, work: Work) -> None:
+        result = self._find_valid_result(record, work)
         if observer is not None:
-            observer(record, work, self._find_valid_result(record, work))
+            observer(record, work, result)
+        if result is not None and self.start_times is not None:
+            times, self.start_times = self.start_times, None
+            times.end("first frame", at_ns=record.release_ns)
+            times.end(f"{record.task}'s result")
+            self._log.info(str(times))
         self._log_firsts(record)
 
     def _log_firsts(self, record: JobRecord) -> None:

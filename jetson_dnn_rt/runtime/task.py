@@ -181,7 +181,11 @@ class Task:
         self._log = log
         check_lists(config)
         self.library = library or open_library(config.engine_cache)
+        # Times of its parts until it is ready, for the log.
+        self.load_times_ns: dict[str, int] = {}
+        begin_ns = time.monotonic_ns()
         self.model: Model = model or open_model(config)
+        begin_ns = self._note_time("model", begin_ns)
         self.settings = make_settings(config, self.model)
         self._tracker = make_tracker(config, self.model)
         self.output_check = OutputCheck(self.model)
@@ -203,6 +207,7 @@ class Task:
             like=None if like is None else like.variants,
             runs=runs,
         )
+        begin_ns = self._note_time("variants", begin_ns)
         self._log_memory()
         # Variants that were asked for and are not there, with the reason; and those of them that
         # can be built into the library.
@@ -222,6 +227,7 @@ class Task:
         except BaseException:
             self.variants.close()
             raise
+        self._note_time("warm-up", begin_ns)
 
     # -- what there is -------------------------------------------------------------------------
 
@@ -460,6 +466,12 @@ class Task:
             self.variants.close()
 
     # -- steps ---------------------------------------------------------------------------------
+
+    def _note_time(self, part: str, begin_ns: int) -> int:
+        """Note how long a part of loading took; returns its end."""
+        end_ns = time.monotonic_ns()
+        self.load_times_ns[part] = end_ns - begin_ns
+        return end_ns
 
     def _open(
         self,

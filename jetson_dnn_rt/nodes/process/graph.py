@@ -17,7 +17,7 @@ from jetson_dnn_rt.cameras.camera import CameraState
 from jetson_dnn_rt.config.parameter_file import read_parameter_file
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.models.heads.base import Kind
-from jetson_dnn_rt.nodes.process.running import Spinner
+from jetson_dnn_rt.nodes.process.running import Spinner, time_nodes
 from jetson_dnn_rt.runtime.executor import TaskSnapshot
 from jetson_dnn_rt.runtime.realtime import Setting
 from jetson_dnn_rt.scheduling.analysis import Verdict
@@ -103,15 +103,18 @@ def run_graph(
     observer: Callable[[JobRecord, Work], None],
     on_ready: Callable[[GraphInfo], None] | None = None,
     stop: threading.Event | None = None,
+    begin_ns: int | None = None,
 ) -> GraphReport:
     """Run the nodes of ``perception`` in this process until every frame is accounted for.
 
     `overrides` are parameters by node above the file's: ``{"camera": {"source": "video:x.mp4"}}``.
     The run ends after `frames` of each camera of this process, after `seconds`, or when `stop` is
     set. `observer` sees every job that ends, on the delivery thread; `on_ready` is called when all
-    tasks are active, before the first frame. ConfigurationError, which names the task and the
+    tasks are active, before the first frame; `begin_ns` is when the start began, by default now.
+    ConfigurationError, which names the task and the
     reason: the graph cannot be configured or activated.
     """
+    begin_ns = time.monotonic_ns() if begin_ns is None else begin_ns
     import rclpy
     from rclpy.exceptions import ParameterException
     from rclpy.signals import SignalHandlerOptions
@@ -151,12 +154,13 @@ def run_graph(
         node.on_tasks_ready = announce
         spinner = ended.enter_context(_spinning(node, context))
         node.bridge.want_clocks()
+        node.start_times = time_nodes(begin_ns, node)
         with node.silenced():
             if not node.autostart():
                 raise ConfigurationError(node.fault)
-        begin_ns = time.monotonic_ns()
+        active_ns = time.monotonic_ns()
         _wait(
-            node, spinner, None if seconds is None else begin_ns + int(seconds * 1e9), stop, wake
+            node, spinner, None if seconds is None else active_ns + int(seconds * 1e9), stop, wake
         )
         for camera in node.cameras.values():
             if camera.camera is not None:
@@ -173,7 +177,7 @@ def run_graph(
             coordinator=node.coordinator and node.coordinator.describe_run(),
             left_out={name: dict(task.left_out) for name, task in tasks.items()},
             findings={name: task.output_check.conclude() for name, task in tasks.items()},
-            seconds=(time.monotonic_ns() - begin_ns) / 1e9,
+            seconds=(time.monotonic_ns() - active_ns) / 1e9,
         )
 
 

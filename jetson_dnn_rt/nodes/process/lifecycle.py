@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Any
@@ -40,6 +41,7 @@ from jetson_dnn_rt.safety.faults import FAULTS, describe_error, safe_text
 
 if TYPE_CHECKING:
     from jetson_dnn_rt.nodes.process.running import Spinner
+    from jetson_dnn_rt.runtime.start_times import StartTimes
 
 EVENT_PERIOD_S = 0.5
 
@@ -90,6 +92,9 @@ class ManagedNode(LifecycleNode):
     def __init__(self, name: str, *, turn: threading.RLock | None = None, **options: Any) -> None:
         # Node's constructor already creates publishers.
         self.spinner: Spinner | None = None  # whose thread is the ROS thread
+        # Of the process, until the first configuration of the node that it was started for.
+        self.start_times: StartTimes | None = None
+        self.begun_ns = time.monotonic_ns()  # when it began to be made
         self.turn = turn or threading.RLock()
         self._requested = False  # `change_state` was accepted and is not answered
         self._transitions = 0  # in progress, of this node and of those that lead it

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.runtime.realtime import set_library_defaults
+from jetson_dnn_rt.runtime.start_times import StartTimes, find_birth_ns
 from jetson_dnn_rt.safety.end_watcher import start_end_watcher
 from jetson_dnn_rt.safety.faults import FAULTS, describe_error, safe_text, start_thread
 
@@ -262,6 +263,14 @@ class Spinner:
             self._on_end(self.error)
 
 
+def time_nodes(begin_ns: int, node: ManagedNode) -> StartTimes:
+    """Times of a start that began then and has just made a node, and those it leads."""
+    times = StartTimes(begin_ns)
+    times.end("imports", at_ns=node.begun_ns)
+    times.end("nodes")
+    return times
+
+
 def _do_nothing() -> None:
     pass
 
@@ -391,6 +400,7 @@ class _Process:
         spinner.add(node)
         self._context, self._node, self._spinner = context, node, spinner
         spinner.start()
+        node.start_times = time_nodes(find_birth_ns(), node)
         if node.get_parameter("autostart").value:
             node.autostart()
 

@@ -70,6 +70,9 @@ class SessionBridge:
         session.name, session.trace_room = self._node.get_name(), self._trace_room
         session.clocks_at, session.describe_run = self.clocks_at, self._describe_run
         self._watch_wanted |= bool(process.trace_dir)
+        session.start_times, self._node.start_times = self._node.start_times, None
+        if session.start_times is not None:
+            session.start_times.end("waiting")  # for a life cycle manager, say
         session.start()
 
     def stop(self, timeout_s: float = 1.0, *, quickly: bool = False) -> None:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from jetson_dnn_rt.backends.registry import BUILT_BEFOREHAND
+from jetson_dnn_rt.backends.registry import BUILT_BEFOREHAND, KEEPS_COMPILED
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.variants.library.entry import (
     HEADER,
@@ -50,7 +50,7 @@ class Transfer:
 
 def holds_code(key: EntryKey) -> bool:
     """Whether an entry holds what is run as it is: an engine, a compiled library."""
-    return key.kind == "artefact" and key.backend in BUILT_BEFOREHAND
+    return key.kind == "artefact" and key.backend in (*BUILT_BEFOREHAND, *KEEPS_COMPILED)
 
 
 def export_entries(

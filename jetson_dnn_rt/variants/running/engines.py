@@ -18,6 +18,7 @@ from typing import Any
 from jetson_dnn_rt.backends.base import Runner
 from jetson_dnn_rt.backends.registry import (
     BUILT_BEFOREHAND,
+    KEEPS_COMPILED,
     TENSORRT,
     create_runner,
     load_backend,
@@ -29,6 +30,7 @@ from jetson_dnn_rt.models.model import Model, Part
 from jetson_dnn_rt.variants.library.library import EntryKey, Library
 from jetson_dnn_rt.variants.measuring.machine import describe_device, device_of
 from jetson_dnn_rt.variants.progress import Progress, ignore_progress
+from jetson_dnn_rt.variants.running.compiled_network import CompiledNetwork
 from jetson_dnn_rt.variants.spec import FULL, VariantSpec
 
 logger = logging.getLogger(__name__)
@@ -121,15 +123,20 @@ def make_runner(
     Parameters
     ----------
     library : Library, optional
-        Where engines and tuned kernels are kept; without it engines are built every time, and
-        there are no tuned kernels.
+        Where engines, tuned kernels and compiled networks are kept; without it engines are built
+        every time, and there are no tuned kernels.
     build : bool
         Build what is not there; else `NotBuiltError` is raised for it.
     """
     if library is not None and spec.backend in BUILT_BEFOREHAND:
         variant = open_prepared(model, spec, threads=threads, library=library, tuning=tuning)
         return variant.make(part, build=build)
-    return create_runner(part, spec.backend, spec.precision, threads=threads, clock=clock)
+    compiled = None
+    if library is not None and spec.backend in KEEPS_COMPILED:
+        compiled = CompiledNetwork(model, spec, part, threads, library)
+    return create_runner(
+        part, spec.backend, spec.precision, threads=threads, clock=clock, compiled=compiled
+    )
 
 
 class _TensorRtVariant(PreparedVariant):

@@ -83,12 +83,17 @@ def choose_default(model: Model) -> VariantSpec:
     """
     if isinstance(model.origin, NullOrigin):
         return VariantSpec(FULL, "null")
+    backend = choose_backend()
+    if not backend:
+        raise BackendUnavailableError("no back end is installed: pip install onnxruntime")
+    return VariantSpec(FULL, backend)
+
+
+def choose_backend() -> str:
+    """Back end of `choose_default` for all but ``null:`` models; empty where none is installed."""
     # The driver is asked first: importing torch takes seconds and a few hundred MB.
     has_cuda = describe_gpu() and is_installed("torch") and device_of("torch") == "cuda"
-    for backend in _PREFERENCE_CUDA if has_cuda else _PREFERENCE:
-        if is_installed(backend):
-            return VariantSpec(FULL, backend)
-    raise BackendUnavailableError("no back end is installed: pip install onnxruntime")
+    return next(filter(is_installed, _PREFERENCE_CUDA if has_cuda else _PREFERENCE), "")
 
 
 class VariantSet:
