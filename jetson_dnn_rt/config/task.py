@@ -9,10 +9,13 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from functools import partial
+from typing import TYPE_CHECKING
 
 from jetson_dnn_rt.config.declaration import dynamic_parameter, fixed_parameter, parameter
 from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.tasks import TaskParameters
+
+if TYPE_CHECKING:
+    from jetson_dnn_rt.tasks import TaskParameters
 
 OUTPUTS = {
     "detection": "detections",
@@ -358,6 +361,9 @@ class TaskConfig:
         batch_group: str = "",
     ) -> TaskParameters:
         """The task for the scheduling engine; `variant` is by default the first."""
+        # Not above: it brings numpy, which a launch needs for nothing.
+        from jetson_dnn_rt.tasks import TaskParameters
+
         return TaskParameters(
             name=self.name,
             deadline_ns=deadline_ns,

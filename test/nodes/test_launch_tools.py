@@ -427,3 +427,9 @@ raise RuntimeError("a launch that fails")
     file, there = done.stdout.split()
     assert there == "True"
     assert not Path(file).exists()
+
+
+def test_a_launch_does_without_numpy():
+    code = "import sys, jetson_dnn_rt.nodes.process.launch_tools; print('numpy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stdout) == (0, "False\n")
