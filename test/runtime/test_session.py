@@ -87,6 +87,18 @@ def test_a_late_result_is_no_result_unless_that_is_asked_for(rule, is_published)
         assert config.late_results == rule
 
 
+def test_parts_of_the_start_are_logged_with_the_first_result(caplog):
+    caplog.set_level(logging.INFO)
+    with open_bench(task("a"), task("b")) as bench:
+        bench.clock.run_until(2_000 * MS)
+        assert "first result" not in caplog.text
+        for number in range(2):
+            bench.session.submit(frame(number), ["a"])
+            bench.run_to(2_010 + 100 * number)
+    logged = [text for text in caplog.messages if "first result" in text]
+    assert logged == ["first result after 2.01 s: first frame 2.00, a's result 0.01"]
+
+
 def test_tasks_come_and_go_while_others_run():
     with open_bench(task("a")) as bench:
         session = bench.session
