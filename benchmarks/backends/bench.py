@@ -3,6 +3,8 @@
 
 """The same networks on every back end, whole and cut into stages, and on OpenCV's DNN module.
 
+Beside a number of stages runs the choice of ``stages: auto``, which cuts only where it is free.
+
 All runs of a model take turns, round by round, in one process with as many threads each. Times are
 of the network alone, without preprocessing and decoding. The error is the largest deviation from
 torch eager relative to the largest value of that output; agreement is mAP@0.5, mIoU or top-1
@@ -18,7 +20,8 @@ networks lose of their mAP@0.5 or mIoU is measured on held-out scenes with their
 Passes if for every model the fastest back end takes at most half the time of torch eager and at
 most half that of OpenCV DNN, if its result is correct, and stages cost torch-fp32 at most 2 %; on
 a CPU with VNNI, if a back end runs the built-in networks in INT8 at least 1.5 times as fast as in
-fp32 and loses at most one point.
+fp32 and loses at most one point. The choice of ``stages: auto`` must cost at most as much as it
+promises.
 """
 
 from __future__ import annotations
@@ -51,7 +54,7 @@ from benchmarks.harness.networks import (
 from benchmarks.harness.options import BESIDE, CORES, DATA, VIDEO, YOLOX, Options, echo
 from benchmarks.harness.processes import busy_cores
 from benchmarks.harness.tables import Report, say, say_verdict
-from benchmarks.harness.timing import Times, quantile_ms
+from benchmarks.harness.timing import Times, find_overhead_percent, quantile_ms
 from jetson_dnn_rt.backends.base import Runner
 from jetson_dnn_rt.backends.registry import create_runner
 from jetson_dnn_rt.demo import builtin
@@ -60,6 +63,7 @@ from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.lab.quantize.quantization import DEFAULT_AGREEMENT, quantize
 from jetson_dnn_rt.lab.quantize.quantizers import has_vnni
 from jetson_dnn_rt.models.model import Model, Part
+from jetson_dnn_rt.variants.free_cuts import FREE, FreeCuts, find_free_cuts
 from jetson_dnn_rt.variants.library.library import Library
 from jetson_dnn_rt.variants.measuring.sample_frames import open_frames, prepare_inputs
 from jetson_dnn_rt.variants.network import Network
@@ -126,6 +130,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
             "times_faster_than_torch": SPEEDUP_BAR,
             "times_faster_than_opencv": SPEEDUP_BAR,
             "staging_overhead_percent": STAGING_BAR_PERCENT,
+            "auto_overhead_percent": 100 * FREE,
             "int8_times_faster_than_fp32": INT8_BAR,
             "int8_points_lost": POINTS_BAR,
         },
@@ -169,6 +174,7 @@ def measure_model(
         network = Network(model, args.stages, library)
         lineup = Lineup(model, frames, stack)
         kept: dict[str, Quantization] = {}
+        free: dict[str, FreeCuts] = {}
         for backend in backends:
             if backend == OPENCV:
                 add_opencv(lineup, network, args.threads, images)
@@ -187,13 +193,35 @@ def measure_model(
             lineup.add(backend, partial(Chain, network.pieces(form, 1), make))
             if network.stages > 1 and backend != REFERENCE:
                 lineup.add(f"{backend} staged", partial(Chain, network.pieces(form), make))
+                add_free(lineup, backend, network, form, make, free)
         times = lineup.measure(images[0], budget_s=args.seconds, least=3)
         scores: dict[str, float] = {}
         if name in builtin.NAMES:
             chains = {key: lineup.chains[key] for key in backends if key in lineup.chains}
             scenes = _QUICK_SCENES if args.quick else _SCENES
             scores = measure_accuracy(name, chains, scenes)
-        return _summarize(model, network.stages, backends, times, lineup, kept, scores)
+        return _summarize(model, network.stages, backends, times, lineup, kept, scores, free)
+
+
+def add_free(
+    lineup: Lineup,
+    backend: str,
+    network: Network,
+    form: str,
+    make: Callable[[Part], Runner],
+    free: dict[str, FreeCuts],
+) -> None:
+    """Add a back end's choice of free cuts; one that cuts nowhere is the whole network."""
+    say(f"backends: {network.model.source} {backend}: free cuts")
+    try:
+        found = free[backend] = find_free_cuts(network, make, form)
+    except JetsonDnnRtError as error:
+        lineup.notes[f"{backend} auto"] = describe_error(error)
+        return
+    if found.cuts:
+        places = [network.cuts.index(cut) + 1 for cut in found.cuts]
+        pieces = network.cover(form, (0, *places, network.stages))
+        lineup.add(f"{backend} auto", partial(Chain, pieces, make))
 
 
 def list_calibration(source: str, frames: Sequence[Frame], *, quick: bool) -> list[Frame]:
@@ -286,6 +314,7 @@ def _summarize(
     lineup: Lineup,
     kept: Mapping[str, Quantization] = MappingProxyType({}),
     scores: Mapping[str, float] = MappingProxyType({}),
+    free: Mapping[str, FreeCuts] = MappingProxyType({}),
 ) -> dict[str, Any]:
     medians = {key: quantile_ms(taken, 0.5) for key, taken in times.items()}
 
@@ -300,6 +329,8 @@ def _summarize(
     rows = []
     for name in backends:
         row = {"backend": name, **lineup.describe(name, times, lineup.shown[REFERENCE], 3)}
+        if name in free and name in times:
+            row["auto"] = _describe_free(name, free[name], times)
         if name in kept:
             facts = kept[name]
             row["kept_in_fp32"], row["products"] = len(facts.kept), facts.products
@@ -328,15 +359,29 @@ def _summarize(
         for row in rows
         if row["backend"] in kept and "points_lost" in row and "times_faster_than_fp32" in row
     ]
+    free_percent = [row["auto"]["overhead_percent"] for row in rows if "auto" in row]
     return {
         **describe_model(model, stages, times),
         "fastest": fastest,
         **ratios,
         "torch_staging_overhead_percent": staging,
         "rows": rows,
-        "passed": all(ratio is None or ratio >= SPEEDUP_BAR for ratio in ratios.values())
+        "passed": all(percent <= 100 * FREE for percent in free_percent)
+        and all(ratio is None or ratio >= SPEEDUP_BAR for ratio in ratios.values())
         and (staging is None or staging <= STAGING_BAR_PERCENT)
         and (not quick_enough or any(quick_enough) or not has_vnni()),
+    }
+
+
+def _describe_free(name: str, found: FreeCuts, times: Mapping[str, Times]) -> dict[str, Any]:
+    own = times.get(f"{name} auto")
+    return {
+        "stages": len(found.cuts) + 1,
+        "cuts": list(found.cuts),
+        "expected_percent": round(100 * found.cost, 2),
+        "overhead_percent": 0.0 if own is None else find_overhead_percent(times[name], own),
+        "longest_share": round(found.longest_ns / found.whole_ns, 3),
+        "cut_percent": {cut: round(100 * cost, 2) for cut, cost in found.costs.items()},
     }
 
 
@@ -355,10 +400,13 @@ def report(result: Mapping[str, Any]) -> Report:
             "x fp32=times_faster_than_fp32:.2f, error=relative_error:.0e, agreement:.3f",
             "points lost=points_lost:.2f, staged p50=staged.p50_ms:.2f",
             "staged p99=staged.p99_ms:.2f, overhead %=staged.overhead_percent:.1f",
+            "auto=auto.stages, auto overhead %=auto.overhead_percent:.1f",
+            "auto longest=auto.longest_share:.2f",
             ("", join_notes),
         ),
         f"bars: >= {SPEEDUP_BAR:g} x torch and OpenCV, stages <= {STAGING_BAR_PERCENT:g} % on "
-        f"torch, int8 >= {INT8_BAR:g} x fp32 with <= {POINTS_BAR:g} point lost on a CPU with VNNI "
+        f"torch, auto <= {100 * FREE:g} % on all, int8 >= {INT8_BAR:g} x fp32 with <= "
+        f"{POINTS_BAR:g} point lost on a CPU with VNNI "
         f"({'this one has it' if result['vnni'] else 'this one has none'}){busy}: "
         f"{say_verdict(result['passed'])}",
     ]

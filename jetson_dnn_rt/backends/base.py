@@ -169,7 +169,7 @@ class HostRunner(Runner):
         self._outputs: tuple[Any, ...] = ()
 
     def _fits(self, array: npt.NDArray[Any]) -> bool:
-        """Whether the library can read an array in place."""
+        """Whether the library can read an input in place."""
         return array.flags.c_contiguous
 
     def _place(self, index: int, value: Array) -> npt.NDArray[np.float32]:

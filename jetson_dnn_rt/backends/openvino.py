@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 import functools
+import json
 import logging
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -33,6 +34,7 @@ from jetson_dnn_rt.models.model import Part
 logger = logging.getLogger(__name__)
 
 _PRODUCTS = ("Convolution", "Deconvolution", "FullyConnected", "MatMul", "RNNSeq", "RNNCell")
+_PICTURE_CHANNELS = 4
 _TYPES = {"bf16": ("bf16",), "int8": ("i8", "u8")}
 """Types that OpenVINO reports of layers in a short precision."""
 
@@ -102,40 +104,106 @@ def _check_precision(compiled: Any, precision: str, name: str) -> None:
     logger.debug("%s in %s: %s", name, precision, dict(types))
 
 
-def _compile(part: Part, precision: str, options: Mapping[str, Any]) -> Any:
+def _is_map(shape: Sequence[int]) -> bool:
+    """Whether an input or output is a map of features; a picture has fewer channels."""
+    return len(shape) == 4 and shape[1] > _PICTURE_CHANNELS
+
+
+def _as_memory(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """A map [N, C, H, W] as channels last has it in memory, [N, H, W, C]."""
+    return array.transpose(0, 2, 3, 1)
+
+
+def _allocate_map(shape: Sequence[int]) -> npt.NDArray[np.float32]:
+    images, channels, height, width = shape
+    return np.zeros((images, height, width, channels), np.float32).transpose(0, 3, 1, 2)
+
+
+def _set_layouts(network: Any, inner_outputs: Sequence[int]) -> tuple[Any, frozenset[int]]:
+    """Let a network take maps, and give those that stay inside, with the channels last.
+
+    Its kernels compute so and would convert a planar map at both sides of every boundary, which is
+    nearly all that stages cost (docs/variants.md). Not in bf16, where the change of type is then a
+    pass of its own: eight stages of ResNet-50 add 118 % in place of 81 %. Returns the indices of
+    the outputs, too.
+    """
+    import openvino
+    from openvino.preprocess import PrePostProcessor
+
+    given = network.outputs
+    turned = frozenset(
+        index
+        for index in inner_outputs
+        if given[index].partial_shape.is_static and _is_map(list(given[index].shape))
+    )
+    maps = [index for index, port in enumerate(network.inputs) if _is_map(list(port.shape))]
+    if not (turned or maps):
+        return network, turned
+    processor = PrePostProcessor(network)
+    planar, last = openvino.Layout("NCHW"), openvino.Layout("NHWC")
+    for index in maps:
+        processor.input(index).tensor().set_layout(last)
+        processor.input(index).model().set_layout(planar)
+    for index in turned:
+        processor.output(index).model().set_layout(planar)
+        processor.output(index).tensor().set_layout(last)
+    return processor.build(), turned
+
+
+def _compile(
+    part: Part, precision: str, options: Mapping[str, Any], turns_maps: bool
+) -> tuple[Any, frozenset[int]]:
+    """Compile a network; the indices of the outputs whose channels are last, too."""
     data = part.onnx_model()
     wanted = count_quantized(data, part.name) if precision == "int8" else None
     core = _open_core()
+    turned: frozenset[int] = frozenset()
     try:
         network = core.read_model(model=make_unsigned(data))
         network.reshape({index: list(shape) for index, shape in enumerate(part.input_shapes)})
+        if turns_maps:
+            network, turned = _set_layouts(network, part.inner_outputs)
         compiled = core.compile_model(network, "CPU", options)
     except RuntimeError as error:
         raise ModelError(f"{part.name} cannot be loaded by openvino: {error}") from error
     if precision in _TYPES and wanted != 0:
         _check_precision(compiled, precision, part.name)
-    return compiled
+    return compiled, turned
 
 
-def _load_compiled(store: CompiledStore, options: Mapping[str, Any], part: Part) -> Any:
-    """The network as it was compiled before; None where it was not, or cannot be read."""
+def _store_compiled(store: CompiledStore, compiled: Any, turned: frozenset[int]) -> None:
+    store.store(json.dumps(sorted(turned)).encode() + b"\n" + compiled.export_model().getvalue())
+
+
+def _load_compiled(
+    store: CompiledStore, options: Mapping[str, Any], part: Part, turns_maps: bool
+) -> tuple[Any, frozenset[int]] | None:
+    """What `_compile` gave before; None where it did not, or that cannot be read."""
     data = store.load()
     if data is None:
         return None
+    head, _, network = data.partition(b"\n")
     try:
-        compiled = _open_core().import_model(data, "CPU", options)
-        shapes = tuple(tuple(port.shape) for port in compiled.inputs)
-    except RuntimeError as error:
+        turned = frozenset(map(int, json.loads(head)))
+        compiled = _open_core().import_model(network, "CPU", options)
+        shapes = [tuple(port.shape) for port in compiled.inputs]
+    except (RuntimeError, ValueError, TypeError) as error:
         logger.warning("%s is compiled again, openvino cannot read its own: %s", part.name, error)
         return None
-    if shapes != tuple(map(tuple, part.input_shapes)):
+    wanted = [
+        (shape[0], *shape[2:], shape[1]) if turns_maps and _is_map(shape) else tuple(shape)
+        for shape in part.input_shapes
+    ]
+    if shapes != wanted:
         logger.warning("%s is compiled again, what was stored takes %s", part.name, shapes)
         return None
-    return compiled
+    return compiled, turned
 
 
 class OpenVinoRunner(HostRunner):
     """An inference request bound to preallocated buffers.
+
+    In fp32, maps between stages have their channels last, see `_set_layouts`.
 
     Its threads are not pinned: pinning would tie all models of the process to the same first
     cores. A part in int8 is a quantized one (`models.graph.quantized_part`), whose other layers
@@ -155,6 +223,7 @@ class OpenVinoRunner(HostRunner):
         super().__init__(part)
         self.version = str(openvino.__version__).split("-")[0]
         self.precision = precision
+        self._turns_maps = precision == "fp32"
         options = {
             "PERFORMANCE_HINT": "LATENCY",
             "INFERENCE_PRECISION_HINT": "bf16" if precision == "bf16" else "f32",
@@ -162,30 +231,42 @@ class OpenVinoRunner(HostRunner):
             "NUM_STREAMS": 1,
             "ENABLE_CPU_PINNING": False,
         }
-        network = None if compiled is None else _load_compiled(compiled, options, part)
-        if network is None:
-            network = _compile(part, precision, options)
-            if compiled is not None:
-                compiled.store(network.export_model().getvalue())
+        found = None
+        if compiled is not None:
+            found = _load_compiled(compiled, options, part, self._turns_maps)
+        network, self._turned = found or _compile(part, precision, options, self._turns_maps)
+        if compiled is not None and found is None:
+            _store_compiled(compiled, network, self._turned)
         self._request: Any = network.create_infer_request()
         self._infer = self._infer_here if threads > 1 else self._infer_there
         self._cancelled = False
         outputs = enumerate(network.outputs)
         self._outputs = tuple(self._bind_output(index, port) for index, port in outputs)
 
+    def _allocate(self, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
+        if self._turns_maps and _is_map(shape):
+            return _allocate_map(shape)
+        return super()._allocate(shape)
+
+    def _fits(self, array: npt.NDArray[Any]) -> bool:
+        if self._turns_maps and _is_map(array.shape):
+            return _as_memory(array).flags.c_contiguous
+        return super()._fits(array)
+
     def _bind_output(self, index: int, port: Any) -> npt.NDArray[np.float32] | None:
         import openvino
 
         if not port.partial_shape.is_static or port.element_type != openvino.Type.f32:
             return None  # lists of boxes: their lengths are known after the run
-        array = np.zeros(tuple(port.shape), np.float32)
-        self._request.set_output_tensor(index, openvino.Tensor(array, shared_memory=True))
-        return array
+        memory = np.zeros(tuple(port.shape), np.float32)
+        self._request.set_output_tensor(index, openvino.Tensor(memory, shared_memory=True))
+        return memory.transpose(0, 3, 1, 2) if index in self._turned else memory
 
     def _bind(self, index: int, array: npt.NDArray[np.float32]) -> None:
         import openvino
 
-        self._request.set_input_tensor(index, openvino.Tensor(array, shared_memory=True))
+        memory = _as_memory(array) if self._turns_maps and _is_map(array.shape) else array
+        self._request.set_input_tensor(index, openvino.Tensor(memory, shared_memory=True))
 
     def _run(self, values: list[Array]) -> tuple[Array, ...]:
         self._bind_inputs(values)

@@ -33,7 +33,7 @@ TRACKERS = ("", "bytetrack")
 MAX_STAGES = 64
 
 AUTO = "auto"
-"""Value of `threads` with which workers and threads are measured."""
+"""Value of `threads` and `stages` with which they are measured."""
 
 NO_CACHE = "none"
 """Value of `engine_cache` that disables the library."""
@@ -114,11 +114,12 @@ class TaskConfig:
     warmup_runs: int = parameter(
         20, "Measured runs of every variant before it is used", limits=(0, 10_000)
     )
-    stages: int = parameter(
+    stages: int | str = parameter(
         1,
         "Stages the network is cut into: boundaries to abort and to switch at; 0 = so many that "
-        "one takes about 2 ms",
+        "one takes about 2 ms; auto = cut only where that costs nothing, as measured",
         limits=(0, MAX_STAGES),
+        words=(AUTO,),
     )
     finest_stages: bool = parameter(
         False,
@@ -340,6 +341,11 @@ class TaskConfig:
     def fixed_threads(self) -> int:
         """The task's own threads of one inference; 0 = those of the process."""
         return self.threads if isinstance(self.threads, int) else 0
+
+    @property
+    def fixed_stages(self) -> int:
+        """The number of stages; 0 = it is chosen by measuring."""
+        return self.stages if isinstance(self.stages, int) else 0
 
     def period_ns(self, camera_hz: float = 0.0) -> int:
         """Expected time between two frames."""

@@ -40,6 +40,10 @@ class Part(Protocol):
     def graph_hash(self) -> str:
         """SHA-256 over the graph and the weights, hexadecimal."""
 
+    @property
+    def inner_outputs(self) -> tuple[int, ...]:
+        """Indices of the outputs that only later stages read: any dense layout will do."""
+
     def torch_module(self) -> torch.nn.Module:
         """Make a module of the caller's own in evaluation mode, from tensors to a tuple of them.
 
@@ -112,6 +116,11 @@ class Model:
     def input_shapes(self) -> tuple[tuple[int, ...], ...]:
         """Shape of the only input."""
         return (self.input_shape,)
+
+    @property
+    def inner_outputs(self) -> tuple[int, ...]:
+        """None: decoders read them."""
+        return ()
 
     @property
     def graph_hash(self) -> str:

@@ -208,6 +208,8 @@ class Task:
             runs=runs,
         )
         begin_ns = self._note_time("variants", begin_ns)
+        if self.variants.free_cuts is not None:
+            log(f"{self.name}: stages auto: {self.variants.free_cuts}")
         self._log_memory()
         # Variants that were asked for and are not there, with the reason; and those of them that
         # can be built into the library.
@@ -504,12 +506,12 @@ class Task:
         return variants
 
     def _reopen(self) -> VariantSet:
-        # As many stages as the executor knows, also where they were counted automatically.
+        # The stages that the executor knows, also where they were chosen automatically.
         stages = len(self.stage_names) - 2
         config = replace(
             self.config, variants=self.variant_names, stages=stages, memory_limit_mb=0.0
         )
-        return self._open(config)
+        return self._open(config, like=self.variants if self.variants.free_cuts else None)
 
     def _log_memory(self) -> None:
         asked = self.config.memory

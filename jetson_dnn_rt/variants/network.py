@@ -93,10 +93,17 @@ def run_piece(
 class Network:
     """The parts of a model, cut into `stages` stages where it has a static graph.
 
-    One that has none, or fewer places to cut, has fewer stages, which is logged once.
+    One that has none, or fewer places to cut, has fewer stages, which is logged once. `cuts` are
+    those of another network of the model, or some of them, which decide in place of `stages`.
     """
 
-    def __init__(self, model: Model, stages: int = 1, library: Library | None = None) -> None:
+    def __init__(
+        self,
+        model: Model,
+        stages: int = 1,
+        library: Library | None = None,
+        cuts: Sequence[str] | None = None,
+    ) -> None:
         if stages < 1:
             raise ValueError(f"stages must be >= 1: {stages}")
         self.model = model
@@ -104,7 +111,10 @@ class Network:
         self._splits: dict[str, Split] = {}
         self._quantized: dict[str, bytes] = {}
         self.stages = 1
-        if stages > 1:
+        if cuts:
+            self._splits[FULL] = _import_split()(model, len(cuts) + 1, cuts)
+            self.stages = len(cuts) + 1
+        elif cuts is None and stages > 1:
             self._split(stages)
 
     def _split(self, stages: int) -> None:
@@ -128,6 +138,11 @@ class Network:
             )  # fmt: skip
         self._splits[FULL] = found
         self.stages = len(found)
+
+    @property
+    def cuts(self) -> tuple[str, ...]:
+        """Names of the cuts, one fewer than there are stages."""
+        return self._splits[FULL].cuts if self.stages > 1 else ()
 
     def _load_cuts(self, key: EntryKey) -> list[str] | None:
         entry = self._library.load(key) if self._library is not None else None
@@ -171,14 +186,18 @@ class Network:
         `decomposition`, or the name of a quantized variant.
         """
         count = self.stages if count is None else count
+        return self.cover(decomposition, [i * self.stages // count for i in range(count + 1)])
+
+    def cover(self, decomposition: str, bounds: Sequence[int]) -> list[Piece]:
+        """The network as runs of its stages: ``bounds[i]`` to ``bounds[i + 1]``, from 0."""
+        count = len(bounds) - 1
         if decomposition in self._quantized:
-            return self._cut_quantized(self._quantized[decomposition], count)
+            return self._cut_quantized(self._quantized[decomposition], bounds)
         if decomposition == FULL and count == 1:
             # The network in its original form: an ONNX file, say, and not what was made of it.
             whole = self._store_onnx(self.model, FULL)
             return [Piece(whole, 0, self.stages, (IMAGE,), (), (IMAGE,), ())]
         split = self._splits[decomposition]
-        bounds = [index * self.stages // count for index in range(count + 1)]
         parts = [split.part(a, b - a) for a, b in pairwise(bounds)]
         pieces = []
         for index, part in enumerate(parts):
@@ -202,12 +221,12 @@ class Network:
             )
         return pieces
 
-    def _cut_quantized(self, data: bytes, count: int) -> list[Piece]:
+    def _cut_quantized(self, data: bytes, bounds: Sequence[int]) -> list[Piece]:
         """Cut a quantized network where the full one is cut: the nodes have the same names."""
         from jetson_dnn_rt.models.graph.quantized_part import cut
 
         pieces = []
-        for piece in self.pieces(FULL, count):
+        for piece in self.cover(FULL, bounds):
             inputs = dict(zip(piece.inputs, piece.part.input_shapes, strict=True))
             part = cut(data, piece.part.name, inputs, piece.outputs)
             pieces.append(replace(piece, part=part))
@@ -256,6 +275,7 @@ class _StoredPart:
         self.name = part.name
         self.input_shapes = part.input_shapes
         self.graph_hash = part.graph_hash
+        self.inner_outputs = part.inner_outputs
 
     def torch_module(self) -> torch.nn.Module:
         return self._part.torch_module()
@@ -279,6 +299,7 @@ def choose_cover(
     *,
     finest: bool = False,
     runs: int = 0,
+    tolerance: float = TOLERANCE,
 ) -> list[Segment]:
     """Make the finest cover that is nearly as fast as the fastest.
 
@@ -293,6 +314,8 @@ def choose_cover(
     runs : int
         Exactly this many, one of `list_counts`, whatever they cost: a cover that was chosen
         before, to get the same bits. 0 = measure.
+    tolerance : float
+        The finest cover may take this many times the time of the fastest.
     """
     covers: dict[int, list[Segment]] = {}
     times_ns: dict[int, float] = {}
@@ -307,7 +330,7 @@ def choose_cover(
         if len(covers) > 1:
             for count, segments in covers.items():
                 times_ns[count] = measure_segments(segments)
-            limit = min(times_ns.values()) * TOLERANCE
+            limit = min(times_ns.values()) * tolerance
             chosen = max(count for count, time_ns in times_ns.items() if time_ns <= limit)
         return covers.pop(chosen)
     finally:

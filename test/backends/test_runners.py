@@ -16,6 +16,9 @@ from networks import BoxesAndScores, BrightColumns, Classifier, make_model
 from jetson_dnn_rt.backends.base import RunnerClosedError
 from jetson_dnn_rt.backends.registry import create_runner, inspect_backend
 from jetson_dnn_rt.errors import ModelError
+from jetson_dnn_rt.models.sources.registry import load_model
+from jetson_dnn_rt.variants.network import IMAGE, Network, run_piece
+from jetson_dnn_rt.variants.spec import FULL
 
 SIZE = (32, 48)
 
@@ -106,6 +109,47 @@ def test_either_memory_layout_and_changing_buffers(backend, precision):
         for value in (channels_last, image.copy(), channels_last.copy(order="K")):
             for one, other in zip(runner.run([value]), expected, strict=True):
                 np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-5)
+
+
+def test_maps_inside_openvino_have_their_channels_last():
+    """As its kernels compute: at a boundary nothing is copied, and no layout is converted."""
+    pytest.importorskip("openvino", reason="openvino is not installed")
+    model = load_model("builtin:segmenter")
+    network = Network(model, 4)
+    whole = create(model, "openvino", "fp32")
+    image = np.random.default_rng(0).random(model.input_shape, np.float32)
+    values, maps = {IMAGE: image}, 0
+    for piece in network.pieces(FULL):
+        runner = create(piece.part, "openvino", "fp32")
+        given = run_piece(piece, runner, values)
+        assert runner.copied_bytes == 0
+        for name, value in zip(piece.outputs, given, strict=True):
+            is_map = value.ndim == 4 and value.shape[1] > 4 and name not in piece.results
+            assert value.transpose(0, 2, 3, 1).flags.c_contiguous == is_map
+            maps += is_map
+    assert maps >= 3
+    results = [values[name] for name in piece.results]
+    for one, other in zip(results, whole.run([image]), strict=True):
+        assert one.flags.c_contiguous
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("backend", ["onnxruntime", "openvino"])
+def test_a_map_in_another_layout_is_copied(backend):
+    """A stage of another back end came before."""
+    pytest.importorskip(backend, reason=f"{backend} is not installed")
+    part = Network(load_model("builtin:segmenter"), 4).pieces(FULL)[1].part
+    runner = create(part, backend, "fp32")
+    rng = np.random.default_rng(0)
+    planar = [rng.random(shape, np.float32) for shape in part.input_shapes]
+    last = [
+        np.ascontiguousarray(value.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2) for value in planar
+    ]
+    expected = [value.copy() for value in runner.run(list(planar))]
+    assert (runner.copied_bytes > 0) == (backend == "openvino")
+    for one, other in zip(runner.run(list(last)), expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert (runner.copied_bytes > 0) == (backend == "onnxruntime")
 
 
 @pytest.mark.parametrize(("backend", "precision"), VARIANTS)

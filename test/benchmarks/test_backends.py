@@ -21,6 +21,7 @@ from benchmarks.harness.numerics import make_plausible
 from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.models.sources.registry import load_model
 from jetson_dnn_rt.results import Classification
+from jetson_dnn_rt.variants.free_cuts import FreeCuts
 from jetson_dnn_rt.variants.network import Network
 from jetson_dnn_rt.variants.spec import FULL
 
@@ -93,6 +94,26 @@ def test_report_by_hand():
     assert found["passed"] is False
     del times["opencv-fp32"]
     assert backends._summarize(model, 8, names, times, lineup)["passed"] is True
+    # What auto chose: nothing, and two cuts that turn out to cost more than promised.
+    none = FreeCuts((), 0.0, {"a": 0.25, "b": 0.1}, 4 * MS, 4 * MS)
+    free = {"openvino-fp32": none}
+    found = backends._summarize(model, 8, names, times, lineup, free=free)
+    rows = {row["backend"]: row for row in found["rows"]}
+    assert rows["openvino-fp32"]["auto"] == {
+        "stages": 1,
+        "cuts": [],
+        "expected_percent": 0.0,
+        "overhead_percent": 0.0,
+        "longest_share": 1.0,
+        "cut_percent": {"a": 25.0, "b": 10.0},
+    }
+    assert found["passed"] is True
+    free["torch-fp32"] = FreeCuts(("a", "b"), 0.015, {}, 12 * MS, 3 * MS)
+    times["torch-fp32 auto"] = np.array([11, 22, 12]) * MS
+    found = backends._summarize(model, 8, names, times, lineup, free=free)
+    auto = next(row["auto"] for row in found["rows"] if row["backend"] == "torch-fp32")
+    assert (auto["stages"], auto["overhead_percent"], auto["longest_share"]) == (3, 10.0, 0.25)
+    assert found["passed"] is False
     times["torch-fp32 staged"] = np.array([11, 22, 12]) * MS
     assert backends._summarize(model, 8, names, times, lineup)["passed"] is False
 
@@ -180,6 +201,7 @@ def test_a_small_run(tmp_path):
         assert row["relative_error"] < 1e-4
         assert row["agreement"] > 0.99
         assert ("staged" in row) == (name not in ("torch-eager", "opencv-fp32"))
+        assert ("auto" in row) == ("staged" in row)
     assert rows["torch-fp32"]["staged"]["relative_error"] < 1e-5
     assert rows["torch-eager"]["times_faster_than_torch"] == 1.0
     assert "engine" in rows["opencv-fp32"]["note"]

@@ -20,6 +20,8 @@ from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
 from jetson_dnn_rt.runtime import task as loading
 from jetson_dnn_rt.runtime.task import Task
+from jetson_dnn_rt.variants.free_cuts import FreeCuts
+from jetson_dnn_rt.variants.running import variant_set
 
 FIRST, SECOND, MISSING = "full@torch-fp32", "full@onnxruntime-fp32", "tucker-0.50@torch-fp32"
 
@@ -136,6 +138,27 @@ def test_everything_that_was_ready_is_built_anew(library):
         assert list(after) == list(before) == [FIRST, SECOND]
         assert task.stage_names == names
         assert not set(map(id, after[SECOND])) & set(map(id, before[SECOND]))
+    finally:
+        task.close()
+
+
+def test_free_cuts_are_logged_and_kept_when_everything_is_built_anew(library, monkeypatch):
+    def choose(network, make_runner, library, key):
+        return FreeCuts(network.cuts[3:4], 0.01, {}, 2_000_000, 1_200_000)
+
+    monkeypatch.setattr(variant_set, "load_free_cuts", choose)
+    lines: list[str] = []
+    config = TaskConfig(variants=(FIRST,), warmup_runs=1, engine_cache=str(library), stages="auto")
+    task = Task(config, (48, 64), threads=1, clock=SteadyClock(), log=lines.append)
+    try:
+        (line,) = [line for line in lines if "stages auto: " in line]
+        assert "2 stages, cut at " in line
+        assert line.endswith(": +1.0 %, the longest stage 1.20 of 2.00 ms")
+        monkeypatch.setattr(variant_set, "load_free_cuts", pytest.fail)
+        names = task.stage_names
+        task.rebuild(lambda close: None)
+        assert task.stage_names == names == ("preprocess", "inference-1", "inference-2", "decode")
+        assert len(task.stages[FIRST]) == 4
     finally:
         task.close()
 

@@ -24,6 +24,7 @@ class OnnxPart:
     data: bytes
     input_shapes: tuple[Shape, ...]
     name: str = "test:part"
+    inner_outputs: tuple[int, ...] = ()
 
     @property
     def graph_hash(self) -> str:

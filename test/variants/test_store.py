@@ -85,8 +85,8 @@ def test_threads_and_stages_change_no_agreement(library, model, conditions):
         {"graph_hash": "0" * 64},
         {"model_hash": "0" * 64},
         {"decomposition": "tucker-0.50"},
-        {"options": "threads=2 stages=auto read=0123456789ab"},
-        {"options": "threads=2 stages=auto"},
+        {"options": "threads=2 stages=0 read=0123456789ab"},
+        {"options": "threads=2 stages=0"},
         {"kind": "tuning"},
     ],
 )

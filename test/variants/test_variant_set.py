@@ -22,6 +22,7 @@ from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.sources.registry import load_model
 from jetson_dnn_rt.tasks import Work
 from jetson_dnn_rt.variants import network
+from jetson_dnn_rt.variants.free_cuts import FreeCuts
 from jetson_dnn_rt.variants.library.library import Library
 from jetson_dnn_rt.variants.running import variant_set
 from jetson_dnn_rt.variants.running.pipeline import Pipeline
@@ -95,6 +96,38 @@ def test_automatic_stages_follow_the_time(model, monkeypatch, milliseconds, stag
     )
     with closing(make_set(model, [TORCH], stages=0)) as variants:
         assert len(variants.stage_names) == stages + 2
+
+
+def test_free_cuts_are_taken_and_kept(model, monkeypatch, tmp_path):
+    chosen = []
+
+    def choose(network, make_runner, library, key):
+        assert (network.stages, library.root) == (8, tmp_path)
+        assert (key.backend, key.options) == ("onnxruntime", "cuts stages=auto threads=1")
+        chosen.append(FreeCuts(network.cuts[2:7:4], 0.01, {}, 100, 40))
+        return chosen[-1]
+
+    monkeypatch.setattr(variant_set, "load_free_cuts", choose)
+    options = {"stages": "auto", "library": Library(tmp_path)}
+    # Others run on top of the same cuts as far as they are free for them, too.
+    monkeypatch.setattr(network, "measure_segments", lambda segments: 100 + 1.5 * len(segments))
+    with closing(make_set(model, [ONNX, TORCH], **options)) as variants:
+        assert variants.free_cuts is chosen[0]
+        assert len(variants.stage_names) == 2 + 3
+        assert len(variants.pipelines[ONNX].segments) == 3
+        assert len(variants.pipelines[TORCH].segments) == 1
+        with closing(make_set(model, [ONNX], like=variants, **options)) as other:
+            assert other.free_cuts is chosen[0]
+            assert len(other.stage_names) == 2 + 3
+            np.testing.assert_array_equal(run(variants, ONNX), run(other, ONNX))
+    assert len(chosen) == 1
+
+
+def test_a_script_has_no_free_cuts(caplog):
+    with closing(make_set(load_model("null:1"), [], stages="auto")) as variants:
+        assert variants.stage_names == ("preprocess", "inference", "decode")
+        assert variants.free_cuts is None
+    assert not caplog.text
 
 
 @pytest.mark.parametrize("stages", [-1, 65])

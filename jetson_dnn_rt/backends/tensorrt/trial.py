@@ -29,6 +29,7 @@ class TrialPart:
 
     name = "trial network"
     input_shapes = (SHAPE,)
+    inner_outputs = ()
     graph_hash = "0" * 64
 
     def __init__(self) -> None:

@@ -79,7 +79,7 @@ def load_profiles(
     library: Library | None = None,
     model: Model | None = None,
     threads: int = 1,
-    stages: int = 0,
+    stages: int | str = 0,
     amp_lists: str = "",
     frames: str = "",
     least: float = LEAST_AGREEMENT,

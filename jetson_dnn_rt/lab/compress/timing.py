@@ -88,6 +88,7 @@ class LayerPart:
     input_shapes: tuple[tuple[int, ...], ...]  # one
     graph_hash: str  # SHA-256 of its form and weights
     module: torch.nn.Module
+    inner_outputs: tuple[int, ...] = (0,)
 
     @staticmethod
     def of(name: str, module: torch.nn.Module, input_shape: tuple[int, ...]) -> LayerPart:

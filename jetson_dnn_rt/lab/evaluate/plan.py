@@ -31,7 +31,13 @@ from jetson_dnn_rt.config.nodes import (
 from jetson_dnn_rt.config.parameter_file import ParameterFile, read_parameter_file
 from jetson_dnn_rt.config.perception import read_task, refuse_unknown_tasks
 from jetson_dnn_rt.config.process import ProcessConfig
-from jetson_dnn_rt.config.task import DEFAULT_FREQUENCY_HZ, TaskConfig, count_threads, follows_load
+from jetson_dnn_rt.config.task import (
+    AUTO,
+    DEFAULT_FREQUENCY_HZ,
+    TaskConfig,
+    count_threads,
+    follows_load,
+)
 from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError
 from jetson_dnn_rt.runtime.task import BatchKey, Task
 from jetson_dnn_rt.traces.schema import TracedTask
@@ -145,7 +151,8 @@ class OpenTask(Task):
         config = replace(
             self.spec.config,
             variants=tuple(self.pipelines),
-            stages=len(self.stage_names) - 2,
+            # The library has the cuts that were chosen for ``auto``.
+            stages=AUTO if self.spec.config.stages == AUTO else len(self.stage_names) - 2,
             memory_limit_mb=0.0,
         )
         runs = {name: len(pipeline.segments) for name, pipeline in self.pipelines.items()}

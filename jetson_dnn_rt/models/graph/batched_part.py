@@ -43,6 +43,7 @@ class BatchedPart:
         self.name = f"{part.name} x{size}"
         self.input_shapes = tuple((size, *shape[1:]) for shape in part.input_shapes)
         self.graph_hash = part.graph_hash
+        self.inner_outputs = part.inner_outputs
 
     def torch_module(self) -> torch.nn.Module:
         """The part's own module, or what onnx2torch makes of the rewritten file."""

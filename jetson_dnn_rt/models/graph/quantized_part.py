@@ -32,9 +32,16 @@ _QUANTIZE, _DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
 class QuantizedPart:
     """A `Part` that exists as quantized ONNX alone."""
 
-    def __init__(self, name: str, data: bytes, input_shapes: tuple[tuple[int, ...], ...]) -> None:
+    def __init__(
+        self,
+        name: str,
+        data: bytes,
+        input_shapes: tuple[tuple[int, ...], ...],
+        inner_outputs: tuple[int, ...] = (),
+    ) -> None:
         self.name = name
         self.input_shapes = input_shapes
+        self.inner_outputs = inner_outputs
         self.graph_hash = hash_bytes(data)
         self._data = data
 
@@ -166,7 +173,8 @@ def cut(
     ):
         del field[:]  # type: ignore[attr-defined]
         field.extend(values)  # type: ignore[attr-defined]
-    return QuantizedPart(name, model.SerializeToString(deterministic=True), shapes)
+    inner = tuple(index for index, value in enumerate(given) if value not in ends)
+    return QuantizedPart(name, model.SerializeToString(deterministic=True), shapes, inner)
 
 
 def _find_rounded(graph: onnx.GraphProto, value: str) -> str:

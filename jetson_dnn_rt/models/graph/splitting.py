@@ -63,6 +63,7 @@ class StagePart:
     input_shapes: tuple[tuple[int, ...], ...]
     graph_hash: str  # SHA-256 over operators and weights
     graph: fx.GraphModule
+    inner_outputs: tuple[int, ...] = ()  # indices of those that only later stages read
 
     def torch_module(self) -> torch.nn.Module:
         """A copy of the stage, which returns a tuple."""
@@ -137,6 +138,7 @@ class Split:
             tuple(self._shape(node.name) for node in outer),
             _hash_graph(module),
             module,
+            tuple(index for index, node in enumerate(given) if node.name not in self.outputs),
         )
 
     @property

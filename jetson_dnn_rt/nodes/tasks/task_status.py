@@ -65,6 +65,7 @@ def describe_variants(loaded: Task, build: BackgroundBuild | None) -> dict[str, 
     """Variants that are loaded, the others with the reason, and the progress of a build."""
     values: dict[str, object] = {
         "stages": len(loaded.stage_names) - 2,
+        **({"stages_chosen": str(chosen)} if (chosen := loaded.variants.free_cuts) else {}),
         "variants": ", ".join(loaded.variant_names),
         "memory_mb": loaded.memory_bytes / 1e6,
         "input": loaded.variants.describe_input(),

@@ -286,7 +286,8 @@ class TaskBuilder:
     def _list_parts(self, spec: VariantSpec) -> list[Part]:
         """Parts of every cover that may be chosen, the whole network first."""
         plan = self.plan
-        network = Network(plan.model, plan.config.stages or 1, self.library)
+        # The stages that are chosen by measuring are those of a back end that builds nothing.
+        network = Network(plan.model, plan.config.fixed_stages or 1, self.library)
         if spec.is_quantized:
             entry = self._load_quantized(spec)
             assert entry is not None  # it was made before

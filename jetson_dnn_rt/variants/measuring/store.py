@@ -34,13 +34,13 @@ def measurement_key(
     graph_hash: str,
     *,
     threads: int,
-    stages: int,
+    stages: int | str,
     amp_lists: str = "",
 ) -> EntryKey:
     """Key of what was measured of a variant on this machine as it is.
 
     `graph_hash` is that of its whole network (`hash_network`), `threads` and `stages` are as a
-    task has them (0 stages = automatic), `amp_lists` as `TuningOptions` has it. Raises
+    task has them, `amp_lists` as `TuningOptions` has it. Raises
     `BackendUnavailableError` when the back end is missing or lacks the precision.
     """
     version = require_backend(spec.backend, spec.precision).version
@@ -57,8 +57,7 @@ def measurement_key(
         describe_device(device_of(spec.backend)),
         spec.precision,
         (model.input_shape,),
-        f"threads={threads} stages={stages or 'auto'} read={model.reading}"
-        + (f" {extra}" if extra else ""),
+        f"threads={threads} stages={stages} read={model.reading}" + (f" {extra}" if extra else ""),
     )
 
 
@@ -95,7 +94,7 @@ def hash_network(model: Model, decomposition: str, library: Library | None) -> s
 
 
 def hash_variant(
-    model: Model, spec: VariantSpec, library: Library | None, *, stages: int
+    model: Model, spec: VariantSpec, library: Library | None, *, stages: int | str
 ) -> str | None:
     """SHA-256 of a variant's network; None where the library does not have it.
 
@@ -114,7 +113,7 @@ def load_measurement(
     spec: VariantSpec,
     *,
     threads: int,
-    stages: int,
+    stages: int | str,
     amp_lists: str = "",
 ) -> Measurement | None:
     """Measurement of a variant on this machine; None without one, or if it cannot run here."""
@@ -123,7 +122,13 @@ def load_measurement(
 
 
 def _find_key(
-    library: Library, model: Model, spec: VariantSpec, *, threads: int, stages: int, amp_lists: str
+    library: Library,
+    model: Model,
+    spec: VariantSpec,
+    *,
+    threads: int,
+    stages: int | str,
+    amp_lists: str,
 ) -> EntryKey | None:
     """Key of a variant's measurement; None without its network, or if it cannot run here."""
     try:
@@ -148,7 +153,7 @@ def find_agreement(
     measurement: Measurement | None,
     *,
     threads: int,
-    stages: int,
+    stages: int | str,
     amp_lists: str = "",
     frames: str = "",
 ) -> Agreement | None:

@@ -146,7 +146,8 @@ class BatchRuns:
             return Parts(parts)  # it copies its inputs anyway, part by part
         if key not in self._joined:
             shape = (len(works), *parts[0].shape[1:])
-            self._joined[key] = np.empty(shape, as_host(parts[0]).dtype)
+            # In the layout of the parts.
+            self._joined[key] = np.empty_like(as_host(parts[0]), shape=shape)
         joined = self._joined[key]
         for place, (work, part) in enumerate(zip(works, parts, strict=True)):
             np.copyto(joined[place : place + 1], as_host(part))
@@ -169,7 +170,7 @@ class BatchRuns:
         array = as_host(part)
         kept = self._kept.get(key)
         if kept is None or kept.shape != array.shape:
-            kept = self._kept[key] = np.empty(array.shape, array.dtype)
+            kept = self._kept[key] = np.empty_like(array)
         np.copyto(kept, array)
         work.copied_bytes += kept.nbytes
         return kept

@@ -13,10 +13,15 @@ from typing import TYPE_CHECKING
 from jetson_dnn_rt.backends.base import Runner
 from jetson_dnn_rt.backends.cuda.runner import CudaRunner
 from jetson_dnn_rt.backends.memory import used_bytes
-from jetson_dnn_rt.backends.registry import BUILT_BEFOREHAND, create_runner, is_installed
+from jetson_dnn_rt.backends.registry import (
+    BUILT_BEFOREHAND,
+    create_runner,
+    is_installed,
+    require_backend,
+)
 from jetson_dnn_rt.backends.threads import limit_opencv
 from jetson_dnn_rt.clock import Clock
-from jetson_dnn_rt.config.task import MAX_STAGES, TaskConfig
+from jetson_dnn_rt.config.task import AUTO, MAX_STAGES, TaskConfig
 from jetson_dnn_rt.errors import (
     BackendUnavailableError,
     ConfigurationError,
@@ -32,11 +37,18 @@ from jetson_dnn_rt.models.output_check import OutputCheck
 from jetson_dnn_rt.models.sources.null import NullOrigin
 from jetson_dnn_rt.models.tracking import Tracker
 from jetson_dnn_rt.platforms.machine import describe_gpu
-from jetson_dnn_rt.variants.library.library import Library
-from jetson_dnn_rt.variants.measuring.machine import device_of
+from jetson_dnn_rt.variants.free_cuts import CANDIDATES, FREE, FreeCuts, load_free_cuts
+from jetson_dnn_rt.variants.library.library import EntryKey, Library
+from jetson_dnn_rt.variants.measuring.machine import describe_device, device_of
 from jetson_dnn_rt.variants.measuring.measurement import approximates, find_refusal
 from jetson_dnn_rt.variants.measuring.store import find_agreement, load_graph, load_measurement
-from jetson_dnn_rt.variants.network import Network, Segment, choose_cover, measure_segments
+from jetson_dnn_rt.variants.network import (
+    TOLERANCE,
+    Network,
+    Segment,
+    choose_cover,
+    measure_segments,
+)
 from jetson_dnn_rt.variants.quantized import MODEL_FILE, load_quantized
 from jetson_dnn_rt.variants.running.engines import TuningOptions, make_runner
 from jetson_dnn_rt.variants.running.frame_processor import (
@@ -103,7 +115,8 @@ class VariantSet:
     ----------
     config : TaskConfig
         Its `variants` (none = `choose_default`), `stages` (0 = so many that one takes about
-        `STAGE_NS`, at most `MAX_AUTOMATIC_STAGES`), `finest_stages`, `memory_limit_mb` (the first
+        `STAGE_NS`, at most `MAX_AUTOMATIC_STAGES`; ``auto`` = see `variants.free_cuts`),
+        `finest_stages`, `memory_limit_mb` (the first
         variant is loaded whatever it takes), `memory` and `amp_lists` are used.
     settings : DecoderSettings, optional
         Limits of the results.
@@ -129,6 +142,8 @@ class VariantSet:
 
     Attributes
     ----------
+    free_cuts : FreeCuts, optional
+        With `stages` ``auto``, what was chosen.
     pipelines : dict of str to Pipeline
         Those that are loaded, by full name, in the order given; `default` is the first.
     left_out : dict of str to str
@@ -162,7 +177,7 @@ class VariantSet:
         if len(set(map(str, specs))) != len(specs):
             text = f"variants: a name appears twice: {list(map(str, specs))}"
             raise ConfigurationError(text, "variants")
-        if not 0 <= stages <= MAX_STAGES:
+        if stages != AUTO and not 0 <= int(stages) <= MAX_STAGES:
             raise ConfigurationError(f"stages must be in [0, {MAX_STAGES}]: {stages}")
         self.model = model
         self.library = library
@@ -177,11 +192,15 @@ class VariantSet:
         self._build_engines, self._keep_refused = build, keep_refused
         self._runs = dict(runs or {})
         self._shared: FrameProcessor | None = None
-        if like is None:
-            self._network = Network(model, stages or self._count_stages(specs), library)
-        else:
-            self._network = like._network
+        self.free_cuts: FreeCuts | None = None
+        self._network: Network
+        if like is not None:
+            self._network, self.free_cuts = like._network, like.free_cuts
             self._runs |= {name: len(p.segments) for name, p in like.pipelines.items()}
+        elif stages == AUTO:
+            self._network = self._choose_cuts(specs)
+        else:
+            self._network = Network(model, int(stages) or self._count_stages(specs), library)
         self.stage_names = name_stages(self._network.stages)
         try:
             with blaming("variants"):
@@ -331,13 +350,15 @@ class VariantSet:
         self._check_measurement(spec)
         device = device_of(spec.backend)
         before = used_bytes(device)
+        is_free = self.free_cuts is not None
         segments = choose_cover(
             self._network,
             spec.network,
             partial(self._make_runner, spec),
             # torch runs operator by operator, whatever the cuts: stages cost it little.
-            finest=self._config.finest_stages or spec.backend == "torch",
+            finest=self._config.finest_stages or (spec.backend == "torch" and not is_free),
             runs=self._runs.get(str(spec), 0),
+            tolerance=1.0 + FREE if is_free else TOLERANCE,
         )
         narrow: list[Runner] = []
         try:
@@ -426,15 +447,43 @@ class VariantSet:
                 raise
         return runner
 
-    def _count_stages(self, specs: Sequence[VariantSpec]) -> int:
-        if isinstance(self.model.origin, NullOrigin):
-            return 1
+    def _choose_measured(self, specs: Sequence[VariantSpec]) -> VariantSpec:
+        """The variant by whose times the stages are chosen."""
         # Not one whose engine may have to be built first.
         quick = (
             s for s in specs
             if s.is_full and not s.is_quantized and s.backend not in BUILT_BEFOREHAND
         )  # fmt: skip
-        spec = next(quick, None) or choose_default(self.model)
+        return next(quick, None) or choose_default(self.model)
+
+    def _choose_cuts(self, specs: Sequence[VariantSpec]) -> Network:
+        if isinstance(self.model.origin, NullOrigin):
+            return Network(self.model, 1, self.library)
+        spec = self._choose_measured(specs)
+        model = self.model
+        key = EntryKey(
+            model.model_hash,
+            model.graph_hash,
+            FULL,
+            "artefact",
+            spec.backend,
+            require_backend(spec.backend, spec.precision).version,
+            describe_device(device_of(spec.backend)),
+            spec.precision,
+            (model.input_shape,),
+            f"cuts stages={AUTO} threads={self._threads}",
+        )
+        candidates = Network(model, CANDIDATES, self.library)
+        make = partial(self._make_runner, spec)
+        self.free_cuts = load_free_cuts(candidates, make, self.library, key)
+        # Not measured once more, which could give another number of runs.
+        self._runs.setdefault(str(spec), len(self.free_cuts.cuts) + 1)
+        return Network(model, library=self.library, cuts=self.free_cuts.cuts)
+
+    def _count_stages(self, specs: Sequence[VariantSpec]) -> int:
+        if isinstance(self.model.origin, NullOrigin):
+            return 1
+        spec = self._choose_measured(specs)
         (piece,) = Network(self.model, 1, self.library).pieces(FULL)
         runner = create_runner(piece.part, spec.backend, spec.precision, threads=self._threads)
         try:

@@ -1,0 +1,140 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
+"""Cuts that cost nothing: chosen on a virtual clock by runners whose times are known."""
+
+from itertools import pairwise
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from jetson_dnn_rt.variants import free_cuts
+from jetson_dnn_rt.variants.free_cuts import FreeCuts, find_free_cuts, load_free_cuts, select_cuts
+from jetson_dnn_rt.variants.library.library import EntryKey, Library
+from jetson_dnn_rt.variants.network import IMAGE, Piece
+
+MS = 1_000_000
+KEY = EntryKey("0" * 64, "0" * 64, "full", "artefact", options="cuts stages=auto threads=1")
+
+
+class Bench:
+    """A network of stages that take `stages_ms`; a boundary, unless inside a run, `cuts_ms`."""
+
+    def __init__(self, stages_ms, cuts_ms, *, together=1.0):
+        self.now_ns = 0
+        self.stages = len(stages_ms)
+        self.cuts = tuple(f"cut{index}" for index in range(1, self.stages))
+        self.model = SimpleNamespace(source="test:model")
+        self.open = []
+        self._stages_ms, self._cuts_ms, self._together = stages_ms, cuts_ms, together
+
+    def perf_counter_ns(self):
+        return self.now_ns
+
+    def cover(self, form, bounds):
+        assert form == "full"
+        pieces = []
+        for first, end in pairwise(bounds):
+            cost_ms = sum(self._stages_ms[first:end])
+            if first:
+                # In a chain of more than two pieces a boundary may cost more than alone.
+                more = self._together if 2 < len(bounds) - 1 < self.stages - 1 else 1.0
+                cost_ms += more * self._cuts_ms[first - 1]
+            values = (IMAGE, *self.cuts)
+            last = end == self.stages
+            outputs = () if last and not first else ("out",) if last else (values[end],)
+            part = SimpleNamespace(cost_ms=cost_ms)
+            results = ("out",) if last and first else ()
+            inputs = (values[first],)
+            pieces.append(Piece(part, first, end - first, inputs, outputs, inputs, results))
+        return pieces
+
+    def make_runner(self, part):
+        runner = SimpleNamespace(
+            allocate_input=lambda: np.zeros(1, np.float32), close=lambda: self.open.remove(runner)
+        )
+
+        def run(values):
+            assert len(values) == 1
+            self.now_ns += round(part.cost_ms * MS)
+            return (np.zeros(1, np.float32),)
+
+        runner.run = run
+        self.open.append(runner)
+        return runner
+
+
+def choose(monkeypatch, *args, **kwargs):
+    bench = Bench(*args, **kwargs)
+    monkeypatch.setattr(free_cuts, "time", bench)
+    found = find_free_cuts(bench, bench.make_runner)
+    assert not bench.open
+    return found
+
+
+def test_all_cuts_stay_where_they_cost_nothing(monkeypatch):
+    found = choose(monkeypatch, [25, 25, 25, 25], [0.5, 0.5, 0.5])
+    assert found.cuts == ("cut1", "cut2", "cut3")
+    assert found.cost == pytest.approx(0.015)
+    assert (found.whole_ns, found.longest_ns) == (100 * MS, 25.5 * MS)
+
+
+def test_only_free_cuts_stay_and_of_those_what_shortens_the_longest_stage(monkeypatch):
+    # The middle would balance best but costs 10 %.
+    found = choose(monkeypatch, [20, 30, 30, 20], [0.5, 10, 1])
+    assert found.cuts == ("cut1", "cut3")
+    assert found.cost == pytest.approx(0.015)
+    assert found.costs == pytest.approx({"cut1": 0.005, "cut2": 0.1, "cut3": 0.01})
+
+
+def test_no_cut_is_free(monkeypatch):
+    found = choose(monkeypatch, [1, 1], [0.5])
+    assert found == FreeCuts((), 0.0, {"cut1": 0.25}, 2 * MS, 2 * MS)
+    assert str(found) == "1 stage: no cut is free (cut1 +25.0 %)"
+
+
+def test_a_set_that_costs_more_than_its_cuts_alone_gives_way_to_a_cheaper_one(monkeypatch):
+    found = choose(monkeypatch, [20] * 5, [0.6, 9, 9, 0.5], together=4.0)
+    assert found.cuts == ("cut4",)
+    assert found.cost == pytest.approx(0.005)
+
+
+def test_a_network_without_places_to_cut_stays_whole(monkeypatch):
+    found = choose(monkeypatch, [7], [])
+    assert (found.cuts, found.cost, found.whole_ns) == ((), 0.0, 7 * MS)
+
+
+@pytest.mark.parametrize(
+    ("costs", "times", "allowed", "chosen"),
+    [
+        ([0.01, 0.01, 0.01], [1, 1, 1, 1], 0.02, (2,)),  # two do not shorten the longest further
+        ([0.01, 0.005, 0.01], [1, 1, 1, 1], 0.03, (1, 2, 3)),
+        ([0.03], [1, 1], 0.02, ()),
+        ([0.0, 0.0], [10, 1, 1], 0.02, (1,)),  # the second does not help
+        ([0.02, 0.001], [100, 2, 100], 0.03, (2,)),  # as good within 5 %
+        ([], [1], 0.02, ()),
+    ],
+)
+def test_selection(costs, times, allowed, chosen):
+    assert select_cuts(costs, times, allowed) == chosen
+
+
+def test_a_choice_is_measured_once(monkeypatch, tmp_path):
+    library = Library(tmp_path)
+    bench = Bench([25, 25], [0.5])
+    monkeypatch.setattr(free_cuts, "time", bench)
+    first = load_free_cuts(bench, bench.make_runner, library, KEY)
+    assert first.cuts == ("cut1",)
+    now_ns = bench.now_ns
+    assert load_free_cuts(bench, bench.make_runner, library, KEY) == first
+    assert bench.now_ns == now_ns
+
+
+def test_a_choice_that_cannot_be_read_is_measured_again(monkeypatch, tmp_path, caplog):
+    library = Library(tmp_path)
+    library.store(KEY, {}, {"cuts": "all"}, model="test:model")
+    bench = Bench([25, 25], [0.5])
+    monkeypatch.setattr(free_cuts, "time", bench)
+    assert load_free_cuts(bench, bench.make_runner, library, KEY).cuts == ("cut1",)
+    assert "measured again" in caplog.text
