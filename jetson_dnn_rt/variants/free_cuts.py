@@ -96,7 +96,7 @@ def find_free_cuts(
         whole_ns, cost = compare(parts)
         times_ns, before = _time_each(parts, start)
         if count == 1 or cost <= FREE:
-            longest_ns = max(times_ns)
+            longest_ns = _find_longest(times_ns, finest, whole_ns)
             return FreeCuts(network.cuts, max(0.0, cost), {}, whole_ns, longest_ns)
         costs = []
         for cut in range(1, count):
@@ -120,7 +120,7 @@ def find_free_cuts(
                 whole_ns, cost = compare(_prepare(network.cover(form, bounds), make_runner, once))
             if cost <= FREE:
                 cuts = tuple(network.cuts[index - 1] for index in chosen)
-                longest_ns = max(_sum_between(times_ns, bounds))
+                longest_ns = _find_longest(times_ns, bounds, whole_ns)
                 return FreeCuts(cuts, max(0.0, cost), known, whole_ns, longest_ns)
             # Together they cost more than alone: something cheaper, and not the same again.
             allowed = min(allowed / 2, 0.99 * sum(costs[index - 1] for index in chosen))
@@ -221,6 +221,11 @@ def _take_turns(
             taken.append(time.perf_counter_ns() - start_ns)
         pairs.append((taken[index % 2], taken[1 - index % 2]))
     return pairs[_WARM_UP:]
+
+
+def _find_longest(times_ns: Sequence[int], bounds: Sequence[int], whole_ns: int) -> int:
+    """The longest stage, as its share of all parts says, in a network that takes `whole_ns`."""
+    return round(whole_ns * max(_sum_between(times_ns, bounds)) / sum(times_ns))
 
 
 def _sum_between(times_ns: Sequence[int], bounds: Sequence[int]) -> list[int]:
