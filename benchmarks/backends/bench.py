@@ -63,7 +63,7 @@ from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.lab.quantize.quantization import DEFAULT_AGREEMENT, quantize
 from jetson_dnn_rt.lab.quantize.quantizers import has_vnni
 from jetson_dnn_rt.models.model import Model, Part
-from jetson_dnn_rt.variants.free_cuts import FREE, FreeCuts, find_free_cuts
+from jetson_dnn_rt.variants.free_cuts import FREE, IMBALANCE, FreeCuts, find_free_cuts
 from jetson_dnn_rt.variants.library.library import Library
 from jetson_dnn_rt.variants.measuring.sample_frames import open_frames, prepare_inputs
 from jetson_dnn_rt.variants.network import Network
@@ -172,6 +172,7 @@ def measure_model(
         # Exported stages are shared by the back ends that read ONNX.
         library = Library(Path(folder))
         network = Network(model, args.stages, library)
+        candidates = Network(model, args.stages, library, imbalance=IMBALANCE)
         lineup = Lineup(model, frames, stack)
         kept: dict[str, Quantization] = {}
         free: dict[str, FreeCuts] = {}
@@ -183,8 +184,8 @@ def measure_model(
             if backend.endswith("-int8"):
                 try:
                     form, kept[backend] = add_quantized(
-                        backend, network, list_calibration(source, frames, quick=args.quick),
-                        library, args.threads,
+                        backend, (network, candidates),
+                        list_calibration(source, frames, quick=args.quick), library, args.threads,
                     )  # fmt: skip
                 except JetsonDnnRtError as error:
                     lineup.notes[backend] = describe_error(error)
@@ -193,7 +194,7 @@ def measure_model(
             lineup.add(backend, partial(Chain, network.pieces(form, 1), make))
             if network.stages > 1 and backend != REFERENCE:
                 lineup.add(f"{backend} staged", partial(Chain, network.pieces(form), make))
-                add_free(lineup, backend, network, form, make, free)
+                add_free(lineup, backend, candidates, form, make, free)
         times = lineup.measure(images[0], budget_s=args.seconds, least=3)
         scores: dict[str, float] = {}
         if name in builtin.NAMES:
@@ -234,17 +235,25 @@ def list_calibration(source: str, frames: Sequence[Frame], *, quick: bool) -> li
 
 
 def add_quantized(
-    backend: str, network: Network, frames: Sequence[Frame], library: Library, threads: int
+    backend: str,
+    networks: Sequence[Network],
+    frames: Sequence[Frame],
+    library: Library,
+    threads: int,
 ) -> tuple[str, Quantization]:
-    """Quantize a network for a back end; the name of its form, and how it was quantized."""
-    model = network.model
+    """Quantize a network for a back end; the name of its form, and how it was quantized.
+
+    `networks` are those of the same model that get it.
+    """
+    model, staged = networks[0].model, networks[0].stages > 1
     spec = VariantSpec.parse(f"{FULL}@{backend}")
     say(f"backends: {model.source} {spec}: quantized")
     entry = quantize(
-        model, spec, frames=frames, library=library, threads=threads, staged=network.stages > 1,
+        model, spec, frames=frames, library=library, threads=threads, staged=staged,
         agreement=0.0 if model.source.startswith("torchvision:") else DEFAULT_AGREEMENT,
     )  # fmt: skip
-    network.add_quantized(spec.network, entry.files[MODEL_FILE])
+    for network in networks:
+        network.add_quantized(spec.network, entry.files[MODEL_FILE])
     return spec.network, read_quantization(entry)
 
 

@@ -95,6 +95,7 @@ class Network:
 
     One that has none, or fewer places to cut, has fewer stages, which is logged once. `cuts` are
     those of another network of the model, or some of them, which decide in place of `stages`.
+    `imbalance` is that of `models.graph.splitting.split`, where it is not its default.
     """
 
     def __init__(
@@ -103,6 +104,7 @@ class Network:
         stages: int = 1,
         library: Library | None = None,
         cuts: Sequence[str] | None = None,
+        imbalance: float | None = None,
     ) -> None:
         if stages < 1:
             raise ValueError(f"stages must be >= 1: {stages}")
@@ -115,17 +117,19 @@ class Network:
             self._splits[FULL] = _import_split()(model, len(cuts) + 1, cuts)
             self.stages = len(cuts) + 1
         elif cuts is None and stages > 1:
-            self._split(stages)
+            self._split(stages, imbalance)
 
-    def _split(self, stages: int) -> None:
+    def _split(self, stages: int, imbalance: float | None) -> None:
         if isinstance(self.model.origin, NullOrigin):
             logger.warning("%s runs as one stage: a null model has no layers", self.model.source)
             return
         try:
             split = _import_split()
-            key = self._key(self.model.model_hash, FULL, f"cuts stages={stages}")
+            given = {} if imbalance is None else {"imbalance": imbalance}
+            more = "".join(f" {name}={value:g}" for name, value in given.items())
+            key = self._key(self.model.model_hash, FULL, f"cuts stages={stages}{more}")
             cuts = self._load_cuts(key)
-            found = split(self.model, stages, cuts)
+            found = split(self.model, stages, cuts, **given)
         except (ModelError, BackendUnavailableError) as error:
             logger.warning("%s runs as one stage: %s", self.model.source, error)
             return

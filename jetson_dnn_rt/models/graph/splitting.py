@@ -188,11 +188,14 @@ class Split:
         return found[1]
 
 
-def split(model: Model, stages: int, cuts: Sequence[str] | None = None) -> Split:
+def split(
+    model: Model, stages: int, cuts: Sequence[str] | None = None, imbalance: float = IMBALANCE
+) -> Split:
     """Cut a network into stages: fewer than asked for where the graph allows fewer cuts.
 
     `cuts` are those of a `Split`; by default nodes are measured on this machine and the cuts
-    chosen so that the longest stage is as short as can be.
+    chosen so that the longest stage is at most `imbalance` times as long as in the best balance,
+    and as little crosses the cuts as can be.
 
     Raises
     ------
@@ -206,11 +209,13 @@ def split(model: Model, stages: int, cuts: Sequence[str] | None = None) -> Split
     graph = trace(model.torch_module())
     fold_shapes(graph, torch.from_numpy(make_probe_input(*model.input_size)))
     if cuts is None:
-        cuts = find_cuts(graph, model.input_size, stages)
+        cuts = find_cuts(graph, model.input_size, stages, imbalance)
     return Split(model.source, graph, model.input_size, cuts)
 
 
-def find_cuts(graph: fx.GraphModule, size: tuple[int, int], stages: int) -> tuple[str, ...]:
+def find_cuts(
+    graph: fx.GraphModule, size: tuple[int, int], stages: int, imbalance: float = IMBALANCE
+) -> tuple[str, ...]:
     """Choose where to cut a graph; see `split`."""
     nodes = _list_nodes(graph)
     image = torch.from_numpy(make_probe_input(*size))
@@ -224,7 +229,7 @@ def find_cuts(graph: fx.GraphModule, size: tuple[int, int], stages: int) -> tupl
     for time_ns in times_ns:
         sums.append(sums[-1] + time_ns)
     ends = [sums[position] for position in positions]
-    chosen = _balance(ends, crossing, min(stages, len(allowed) + 1))
+    chosen = _balance(ends, crossing, min(stages, len(allowed) + 1), imbalance)
     return tuple(nodes[positions[index]].name for index in chosen)
 
 
@@ -312,7 +317,9 @@ def _measure_nodes(graph: fx.GraphModule, nodes: list[fx.Node], image: torch.Ten
     return [min(timer.times_ns[node.name][1:]) for node in nodes]
 
 
-def _balance(ends: list[int], crossing: list[int], stages: int) -> list[int]:
+def _balance(
+    ends: list[int], crossing: list[int], stages: int, imbalance: float = IMBALANCE
+) -> list[int]:
     """Indices of the cuts, so that the longest stage is shortest; see `IMBALANCE`.
 
     `ends` has the time from the start to each allowed cut, first 0, last the whole; `crossing` the
@@ -334,7 +341,7 @@ def _balance(ends: list[int], crossing: list[int], stages: int) -> list[int]:
     longest, _ = find_best(lambda total, start, end: max(total, ends[end] - ends[start]))
 
     def add_bytes(total: float, start: int, end: int) -> float:
-        fits = ends[end] - ends[start] <= longest * IMBALANCE
+        fits = ends[end] - ends[start] <= longest * imbalance
         return total + crossing[end] if fits else float("inf")
 
     # Among the balances that are good enough, the one with the fewest bytes over boundaries.

@@ -37,7 +37,7 @@ from jetson_dnn_rt.models.output_check import OutputCheck
 from jetson_dnn_rt.models.sources.null import NullOrigin
 from jetson_dnn_rt.models.tracking import Tracker
 from jetson_dnn_rt.platforms.machine import describe_gpu
-from jetson_dnn_rt.variants.free_cuts import CANDIDATES, FREE, FreeCuts, load_free_cuts
+from jetson_dnn_rt.variants.free_cuts import CANDIDATES, FREE, IMBALANCE, FreeCuts, load_free_cuts
 from jetson_dnn_rt.variants.library.library import EntryKey, Library
 from jetson_dnn_rt.variants.measuring.machine import describe_device, device_of
 from jetson_dnn_rt.variants.measuring.measurement import approximates, find_refusal
@@ -473,7 +473,7 @@ class VariantSet:
             (model.input_shape,),
             f"cuts stages={AUTO} threads={self._threads}",
         )
-        candidates = Network(model, CANDIDATES, self.library)
+        candidates = Network(model, CANDIDATES, self.library, imbalance=IMBALANCE)
         make = partial(self._make_runner, spec)
         self.free_cuts = load_free_cuts(candidates, make, self.library, key)
         # Not measured once more, which could give another number of runs.
