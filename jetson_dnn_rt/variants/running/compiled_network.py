@@ -13,6 +13,8 @@ from jetson_dnn_rt.variants.measuring.machine import describe_device, device_of
 from jetson_dnn_rt.variants.spec import VariantSpec
 
 FILE = "compiled.bin"
+FORM = 1
+"""Of what back ends store, and how they compile; raise it where either changes."""
 
 
 class CompiledNetwork:
@@ -36,7 +38,8 @@ class CompiledNetwork:
             describe_device(device_of(spec.backend)),
             spec.precision,
             tuple(part.input_shapes),
-            f"compiled threads={threads} features={hash_cpu_features()}",
+            f"compiled form={FORM} threads={threads} features={hash_cpu_features()}"
+            f" inner={','.join(map(str, part.inner_outputs))}",
         )
 
     def load(self) -> bytes | None:
