@@ -182,7 +182,8 @@ def test_the_ruined_yolox_nano_never_runs(user, run, shared_data, caplog):
     for number in range(16):
         cv2.imwrite(str(user / "road" / f"{number:03}.png"), video.read()[1])
     write_parameters(model, small, "images:road")
-    options = "--method svd --no-data-aware --least-agreement 0 --frames images:road"
+    # Its ranks do not depend on what the layers take here and now.
+    options = "--method svd --no-data-aware --keep-slower --least-agreement 0 --frames images:road"
     code, reduced, errors = run(
         "compress", "--model", model, "--ranks", "macs:0.5", *options.split()
     )
