@@ -350,10 +350,12 @@ def _compare(
     sides = {side: _describe(played[side], played["whole"]) for side in SIDES}
     per_staged = _find_ratio(played["cancelled"], played["staged"], "in_time_per_s")
     cost = sides["cancelled"]["frame_ratio"]
+    judged = per_staged if load_factor > 1.0 else cost
     return {
         "sides": sides,
         "cancelled_per_staged": per_staged,
-        "passed": per_staged >= 1.0 if load_factor > 1.0 else cost <= FRAME_BAR,
+        "passed": judged is not None
+        and (judged >= 1.0 if load_factor > 1.0 else judged <= FRAME_BAR),
     }
 
 
@@ -368,7 +370,7 @@ def _describe(rounds: Sequence[Round], whole: Sequence[Round]) -> dict[str, Any]
         "frames": len(records),
         "in_time_per_s": float(np.median([one.in_time_per_s for one in rounds])),
         "ratio": _find_ratio(rounds, whole, "in_time_per_s"),
-        "frame_ms": float(np.median([one.frame_ns for one in rounds])) / 1e6,
+        "frame_ms": _find_median([one.frame_ns / 1e6 for one in rounds]),
         "frame_ratio": _find_ratio(rounds, whole, "frame_ns"),
         "age_ms": find_quantiles(ages_ns, "p50 p99", 1e6, 2) if met else None,
         "wasted": 1.0 - met_ns / work_ns if work_ns else None,
@@ -379,13 +381,20 @@ def _describe(rounds: Sequence[Round], whole: Sequence[Round]) -> dict[str, Any]
     }
 
 
-def _find_ratio(rounds: Sequence[Round], others: Sequence[Round], figure: str) -> float:
+def _find_ratio(rounds: Sequence[Round], others: Sequence[Round], figure: str) -> float | None:
     """Median over the rounds of a figure relative to that of another side in the same round."""
-    ratios = [
-        getattr(one, figure) / max(1e-9, getattr(other, figure))
-        for one, other in zip(rounds, others, strict=True)
-    ]
-    return float(np.median(ratios))
+    return _find_median(
+        [
+            getattr(one, figure) / max(1e-9, getattr(other, figure))
+            for one, other in zip(rounds, others, strict=True)
+        ]
+    )
+
+
+def _find_median(values: Sequence[float]) -> float | None:
+    """Median of the rounds in which there was something to measure; None where there was none."""
+    known = [value for value in values if not math.isnan(value)]
+    return float(np.median(known)) if known else None
 
 
 def _play(

@@ -111,8 +111,8 @@ def run_graph(
     The run ends after `frames` of each camera of this process, after `seconds`, or when `stop` is
     set. `observer` sees every job that ends, on the delivery thread; `on_ready` is called when all
     tasks are active, before the first frame; `begin_ns` is when the start began, by default now.
-    ConfigurationError, which names the task and the
-    reason: the graph cannot be configured or activated.
+    ConfigurationError, which names the task and the reason: the graph cannot be configured or
+    activated.
     """
     begin_ns = time.monotonic_ns() if begin_ns is None else begin_ns
     import rclpy

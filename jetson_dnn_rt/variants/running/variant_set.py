@@ -116,8 +116,8 @@ class VariantSet:
     config : TaskConfig
         Its `variants` (none = `choose_default`), `stages` (0 = so many that one takes about
         `STAGE_NS`, at most `MAX_AUTOMATIC_STAGES`; ``auto`` = see `variants.free_cuts`),
-        `finest_stages`, `memory_limit_mb` (the first
-        variant is loaded whatever it takes), `memory` and `amp_lists` are used.
+        `finest_stages`, `memory_limit_mb` (the first variant is loaded whatever it takes),
+        `memory` and `amp_lists` are used.
     settings : DecoderSettings, optional
         Limits of the results.
     threads : int
