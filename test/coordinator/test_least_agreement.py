@@ -150,8 +150,9 @@ def test_what_compress_compared_decides_where_build_has_not_run(
     _, _, store = library
     store(make_agreement(value, evidence))
     write_parameters("builtin:detector", SMALL, "images:frames")
-    ran = evaluate(run, "images:frames")
-    assert (SMALL in ran) is (SMALL in expected)
+    # Which one is the frugal one depends on the times of their warm-ups here and now.
+    assert evaluate(run, "images:frames") <= expected
+    assert ("is left out" in caplog.text) is (SMALL not in expected)
     assert "was not measured" not in caplog.text
 
 

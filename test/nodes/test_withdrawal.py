@@ -18,7 +18,6 @@ from planned_selector import PlannedSelector
 from task_bench import Bench, diagnostics_of, make_image
 
 from jetson_dnn_rt.tasks import Outcome
-from jetson_dnn_rt.variants import network
 from jetson_dnn_rt.variants.running import variant_set
 
 TORCH, ONNX = "full@torch-fp32", "full@onnxruntime-fp32"
@@ -48,8 +47,6 @@ class Illness:
 @pytest.fixture
 def illness(monkeypatch):
     monkeypatch.setattr(ros_graph, "TIMEOUT_S", 120.0)
-    # The finest cover, however fast: every stage can be entered.
-    monkeypatch.setattr(network, "TOLERANCE", 1e9)
     return Illness(monkeypatch)
 
 
@@ -92,7 +89,7 @@ def test_a_variant_that_gives_nan_is_withdrawn(ros, illness):
 @pytest.mark.parametrize("ill", [ONNX, TORCH])
 def test_of_several_variants_of_a_frame_the_ill_one_is_withdrawn(ros, illness, ill):
     well = TORCH if ill == ONNX else ONNX
-    bench = start(ros, stages=3)
+    bench = start(ros, stages=3, finest_stages=True)  # every stage can be entered
     assert len(bench.node.loaded.stage_names) == 5
     plan = (well, well, ill, well, well)
     bench.node.session.executor.set_selector(PlannedSelector({"detector": plan}))

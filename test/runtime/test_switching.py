@@ -35,13 +35,14 @@ def model():
 def make_task(model):
     tasks: list[SwitchedTask] = []
 
-    def make(names, stages):
+    def make(names, stages, finest=False):
         for name in names:
             backend, precision = name.partition("@")[2].split("-")
             info = inspect_backend(backend)
             if precision not in info.precisions:
                 pytest.skip(f"{name}: {info.reason}")
-        variants = VariantSet(TaskConfig(variants=tuple(names), stages=stages), model)
+        config = TaskConfig(variants=tuple(names), stages=stages, finest_stages=finest)
+        variants = VariantSet(config, model)
         tasks.append(SwitchedTask(variants, SIZE))
         return tasks[-1]
 
@@ -67,11 +68,8 @@ def test_any_sequence_equals_the_same_stages_alone(make_task):
     assert not np.array_equal(outputs[0], outputs[1])
 
 
-def test_stages_of_different_back_ends_follow_each_other(make_task, monkeypatch):
-    from jetson_dnn_rt.variants import network
-
-    monkeypatch.setattr(network, "TOLERANCE", float("inf"))
-    task = make_task([EXACT, OTHER], 3)
+def test_stages_of_different_back_ends_follow_each_other(make_task):
+    task = make_task([EXACT, OTHER], 3, finest=True)
     expected = task.run_alone((EXACT,) * 5, 0)
     plans = [
         (EXACT, OTHER, EXACT, OTHER, EXACT),
@@ -151,11 +149,8 @@ def test_nan_withdraws_the_variant_after_two_frames(make_task):
     assert list(task.executor.snapshot("a").withdrawn) == [EXACT]
 
 
-def test_of_several_variants_the_one_that_gives_nan_is_blamed(make_task, monkeypatch):
-    from jetson_dnn_rt.variants import network
-
-    monkeypatch.setattr(network, "TOLERANCE", float("inf"))
-    task = make_task([EXACT, OTHER], 3)
+def test_of_several_variants_the_one_that_gives_nan_is_blamed(make_task):
+    task = make_task([EXACT, OTHER], 3, finest=True)
     poison(task, OTHER, 1)
     plan = (EXACT, EXACT, OTHER, EXACT, EXACT)
     task.executor.set_selector(PlannedSelector({"a": plan}))

@@ -52,7 +52,9 @@ class Bench:
 
     def make_runner(self, part):
         runner = SimpleNamespace(
-            allocate_input=lambda: np.zeros(1, np.float32), close=lambda: self.open.remove(runner)
+            allocate_input=lambda: np.zeros(1, np.float32),
+            close=lambda: self.open.remove(runner),
+            can_cancel=False,
         )
 
         def run(values):
