@@ -201,7 +201,7 @@ class CostBench:
 
     With `spin` scripts are busy: a core that slept begins with a low clock and cold caches. With
     `batches` all tasks are one group whose inference runs as batches, each in the time of its
-    first frame.
+    first frame. `make_executor` makes it, where it is not the usual one.
     """
 
     def __init__(
@@ -212,13 +212,14 @@ class CostBench:
         spin: bool = False,
         workers: int = 1,
         batches: bool = False,
+        make_executor: Callable[..., Executor] = Executor,
         **rules: Any,
     ) -> None:
         self.outcomes: Counter[Outcome] = Counter()
         self._workers, self._batches = workers, batches
         self._image = np.full((*_SIZE, 3), 114, np.uint8)
         # Not a session: it would run the stages as they are, without the stopwatch around them.
-        self._executor = Executor(workers, **rules)
+        self._executor = make_executor(workers, **rules)
         self._runs: list[tuple[int, str, int, int, int, int, int]] = []
         self._released_ns: dict[tuple[str, int], int] = {}
         self._sequence = 0

@@ -32,6 +32,7 @@ BENCHMARKS = {
     "accuracy": "mAP and mIoU of the built-in models on held-out scenes",
     "batching": "one model on several cameras: batches against the same frames one by one",
     "backends": "the same networks on every back end, whole and in stages, and on OpenCV DNN",
+    "boundary": "what a worker does between two stages, part by part",
     "cancel": "how soon a run that is under way ends, and what that is worth under overload",
     "coordinate": "two networks and a background load that comes and goes: policies in turn",
     "dashcam": "a real drive through YOLOX and the segmenter: frames met, boxes correct",

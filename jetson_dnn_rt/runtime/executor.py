@@ -653,9 +653,13 @@ class Executor:
                         finally:
                             self._idle -= 1
                             self._wake_ns = None
-                    self._hand_over()
                     if job is None:
+                        self._hand_over()
                         return
+                    # It wakes a thread, the dearest step here. A frame without a result can wait
+                    # for the next one that arrives, or for a worker with nothing to do.
+                    if engine.has_results:
+                        self._hand_over()
                     if self._idle and engine.has_ready:
                         self._wake_another()
                     stage = self._tasks[job.task].next_stage(job)

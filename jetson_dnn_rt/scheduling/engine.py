@@ -116,6 +116,8 @@ class Engine:
         self._batcher = Batcher(self.tasks, self._queue, self._running, self._devices, workers)
         self._probes = Probes()
         self._ended: list[Ending] = []
+        self.has_results = False
+        """Whether a job that ended since the last `take_endings` has a result."""
         self.set_workers(workers, helpers)
 
     def set_workers(self, workers: int, helpers: int = 0) -> None:
@@ -551,6 +553,7 @@ class Engine:
         if not self._ended:
             return []
         ended, self._ended = self._ended, []
+        self.has_results = False
         return ended
 
     # -- rules ---------------------------------------------------------------------------------
@@ -816,4 +819,6 @@ class Engine:
             state.in_flight = None
             self._places.leave(job, now_ns)
         self._ended.append(ending)
+        if outcome is Outcome.MET or outcome is Outcome.LATE:
+            self.has_results = True
         return ending

@@ -43,6 +43,33 @@ def test_threads_preempt_at_boundaries_like_the_engine(bench):
     assert [stage.start_ns for stage in long.stages] == [0, 20 * MS]
 
 
+@pytest.mark.parametrize("arrives", [True, False])
+def test_a_frame_without_a_result_is_reported_with_the_next_event(bench, arrives):
+    stages = [bench.stage("s0", 12), bench.stage("s1", 20)]
+    times = {"warm_up_times_ns": {"v": [(10 * MS, 20 * MS)]}}
+    bench.add_stages(parameters("long", 100, ("s0", "s1")), {"v": stages}, **times)
+    bench.add("short", 15, 5)
+    reported = threading.Event()
+    bench.executor.add_observer(lambda record, work: reported.set())
+    bench.executor.start()
+    bench.submit("long", 0)
+    bench.run_to(1)
+    bench.submit("short", 0)
+    bench.run_to(13)
+    # It was hopeless at 12 ms, in a boundary after which the worker went on.
+    assert bench.executor.snapshot("short").outcomes[Outcome.SKIPPED] == 1
+    assert not reported.is_set()
+    if arrives:
+        bench.submit("short", 1)
+    else:
+        bench.run_to(32)
+    assert reported.wait(5.0)
+    bench.run_to(60)
+    first = bench.finish()[0]
+    assert (first.task, first.sequence, first.completion_ns) == ("short", 0, 12 * MS)
+    assert first.reason == "budget"
+
+
 def test_fifo_does_not(bench):
     bench = Bench(discipline="fifo")
     bench.add("long", 100, 10, 10)
