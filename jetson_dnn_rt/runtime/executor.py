@@ -194,7 +194,7 @@ class Executor:
         self._leaving = False  # whether any task waits to be forgotten
         self._watched_ns = 0
         self._look_ns: int | None = None  # when the watchdog looks next, by its last plan
-        self._sooner_ns: int | None = None  # when it must, because of a stage started since
+        self._sooner_ns: int | None = None  # when it must, because of what changed since
         self._observers: list[Observer] = []
         self._delivery = Delivery()
         self._watchdog_thread: threading.Thread | None = None
@@ -839,17 +839,18 @@ class Executor:
                 if self._stopping:
                     return
 
-    def _wake_watchdog(self) -> None:
+    def _wake_watchdog(self, time_ns: int = 0) -> None:
+        """Let the watchdog look at this time, if not before; without one, at once."""
         with self._watchdog_condition:
+            # Noted, too: between its plan and its wait it would miss the notification.
+            if self._sooner_ns is None or time_ns < self._sooner_ns:
+                self._sooner_ns = time_ns
             self._watchdog_condition.notify_all()
 
     def _look_at_latest(self, time_ns: int) -> None:
         """Let the watchdog look at this time, if not before; the lock is held."""
         self._look_ns = time_ns
-        with self._watchdog_condition:
-            if self._sooner_ns is None or time_ns < self._sooner_ns:
-                self._sooner_ns = time_ns
-            self._watchdog_condition.notify_all()
+        self._wake_watchdog(time_ns)
 
     def _look_at(self, worker: _Worker, job: Job, now_ns: int) -> int:
         """End or give up a stage that takes too long; returns when to look again."""

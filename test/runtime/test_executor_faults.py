@@ -337,6 +337,23 @@ def test_a_watchdog_that_raises_goes_on(bench, monkeypatch):
     bench.finish()
 
 
+def test_a_task_added_while_the_watchdog_plans_is_watched(bench, monkeypatch):
+    """Without tasks it waits without limit, and is told of the first before it does."""
+    added = []
+
+    def add_first():  # the end of the watchdog's plan
+        if not added:
+            added.append(Hanging(bench))
+
+    monkeypatch.setattr(bench.executor, "_check_threads", add_first)
+    bench.executor.start()
+    bench.run_to(0)
+    bench.submit("a", 0)
+    bench.run_to(50)
+    assert added[0].restarts_ns == [50 * MS]
+    bench.finish()
+
+
 def test_a_dead_worker_is_replaced_within_a_second(bench):
     """EDGES 8: also where a thread ends that nothing can keep alive."""
     bench.add("a", 100, 1)
