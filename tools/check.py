@@ -3,14 +3,16 @@
 
 """Run all checks of the checkout; exit code 0 if all pass, otherwise 1.
 
-All run even if one fails. At the end come the closing lines of the runs of pytest, that of
-everything last. Standard library only: each check runs in the environment that has it.
+All run even if one fails. At the end come what failed in the runs of pytest and their closing
+lines, that of everything last. Standard library only: each check runs in the environment that has
+it.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 import time
@@ -39,6 +41,9 @@ NODES = (
     *("pytest", "--durations=10", "test/nodes", "test/launch"),
     *("test/test_fastdds_profile.py", "test/test_packaging_interfaces.py"),
 )
+HEADING = re.compile("=+ (.+) =+")
+SHOWN_LINES = 40
+"""Of the tracebacks, which may be far up in the log."""
 
 
 def find_environment(ros: str) -> Path:
@@ -62,13 +67,15 @@ def run_check(name: str, command: tuple[str, ...]) -> bool:
     return code == 0
 
 
-def run_tests(name: str, command: tuple[str, ...], ros: str, **variables: str) -> tuple[bool, str]:
-    """Run tests on a distribution; return whether they passed, and the closing line."""
+def run_tests(
+    name: str, command: tuple[str, ...], ros: str, **variables: str
+) -> tuple[bool, list[str]]:
+    """Run tests on a distribution; return whether they passed, what failed, the closing line."""
     print(f"== tests, {name}: {' '.join(command)}", flush=True)
     env = {**clean_environment(), **variables}
     if ros != DEFAULT:
         env.pop("AMENT_PREFIX_PATH", None)  # of a shell that uses the default environment
-    end = b""
+    output = bytearray()
     with subprocess.Popen(
         in_environment(find_environment(ros), command), cwd=ROOT, env=env, stdout=subprocess.PIPE
     ) as process:
@@ -76,9 +83,23 @@ def run_tests(name: str, command: tuple[str, ...], ros: str, **variables: str) -
         while part := os.read(process.stdout.fileno(), 1 << 16):
             sys.stdout.buffer.write(part)
             sys.stdout.flush()
-            end = (end + part)[-4096:]
-    lines = end.decode(errors="replace").rstrip().splitlines()
-    return process.returncode == 0, lines[-1] if lines else "no output"
+            output += part
+    lines = output.decode(errors="replace").rstrip().splitlines() or ["no output"]
+    return process.returncode == 0, [*pick_failures(lines), lines[-1]]
+
+
+def pick_failures(lines: list[str]) -> list[str]:
+    """Return, from the output of pytest, the end of the tracebacks and the tests that failed."""
+    sections: dict[str, list[str]] = {}
+    section: list[str] = []
+    for line in lines:
+        if heading := HEADING.fullmatch(line):
+            section = sections.setdefault(heading[1], [])
+        section.append(line)
+    tracebacks = [*sections.get("ERRORS", []), *sections.get("FAILURES", [])]
+    summary = sections.get("short test summary info", [])
+    names = [line for line in summary if line.startswith(("FAILED ", "ERROR "))]
+    return [*tracebacks[-SHOWN_LINES:], *names]
 
 
 def main() -> int:
@@ -111,8 +132,8 @@ def main() -> int:
             results[name] = run_tests(name, PURE, ros, JETSON_DNN_RT_PURE="1")
     print()
     # That of everything last: it is read as the verdict.
-    for name, (_, line) in sorted(results.items(), key=lambda item: item[0] == DEFAULT):
-        print(f"== {name}:\n{line}", flush=True)
+    for name, (_, lines) in sorted(results.items(), key=lambda item: item[0] == DEFAULT):
+        print(f"== {name}:", *lines, sep="\n", flush=True)
     return 1 if failed or not all(passed for passed, _ in results.values()) else 0
 
 

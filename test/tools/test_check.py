@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import check
 import pytest
 
@@ -49,6 +51,46 @@ def test_the_closing_line_of_everything_comes_last(checkout, monkeypatch, capfd)
         f"== {DEFAULT}:",
         f"= 3 passed on {DEFAULT} =",
     ]
+
+
+def test_what_failed_is_said_once_more_at_the_end(checkout, monkeypatch, capfd):
+    path = checkout / "test_two.py"
+    path.write_text(
+        """
+import logging, pytest
+
+@pytest.fixture
+def broken():
+    raise OSError("no device")
+
+def test_first(broken):
+    pass
+
+def test_second():
+    logging.getLogger("a").error("not a name")
+    for line in range(100):
+        print(f"line {line}")
+    assert 1 + 1 == 3
+
+def test_third():
+    pass
+"""
+    )
+    pytest_run = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_two.py")
+    monkeypatch.setattr(check, "NODES", pytest_run)
+    assert run(monkeypatch, "--tests", DEFAULT, OTHER) == 1
+    output = capfd.readouterr().out
+    *_, end = output.split(f"== {OTHER}:\n")
+    lines = end.splitlines()
+    assert "line 99" in lines
+    assert "line 0" not in lines
+    assert [line for line in lines if line.startswith(("FAILED", "ERROR "))] == [
+        "ERROR    a:test_two.py:12 not a name",
+        "FAILED test_two.py::test_second - assert (1 + 1) == 3",
+        "ERROR test_two.py::test_first - OSError: no device",
+    ]
+    assert lines[-3].startswith("1 failed, 1 passed, 1 error")
+    assert lines[-2:] == [f"== {DEFAULT}:", f"= 3 passed on {DEFAULT} ="]
 
 
 def test_a_failure_on_another_distribution_fails_the_whole(checkout, monkeypatch, capfd):
