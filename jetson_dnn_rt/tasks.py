@@ -86,6 +86,7 @@ class StageRecord:
     start_ns: int
     end_ns: int
     batch: int = 1  # frames that it ran for at once; its times are those of them all
+    narrow: bool = False  # see `Work`
 
     @property
     def execution_time_ns(self) -> int:
@@ -165,6 +166,11 @@ class JobRecord:
     def batch(self) -> int:
         """Frames in the largest batch that one of its stages ran in; 1 = it ran alone."""
         return max((stage.batch for stage in self.stages), default=1)
+
+    @property
+    def narrow(self) -> bool:
+        """Whether its network, or a part of it, ran narrow: see `Work`."""
+        return any(stage.narrow for stage in self.stages)
 
     @property
     def response_time_ns(self) -> int:

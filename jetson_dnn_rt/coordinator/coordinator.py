@@ -191,8 +191,8 @@ class Coordinator:
             before_ns = task.expected_ns
             for covered in range(stage, job.next_stage):
                 task.expected_ns += task.medians_ns[variant][covered] * scales[covered]
-            if job.stages[-1].batch > 1:
-                # The time of a batch of frames does not tell how fast one runs.
+            if job.stages[-1].batch > 1 or job.stages[-1].narrow:
+                # Such a time does not tell how fast one frame runs with all cores.
                 time_ns = round(task.expected_ns - before_ns)
             else:
                 member.last_stage = StageSample(variant, stage, self.cohort.clocks, time_ns)

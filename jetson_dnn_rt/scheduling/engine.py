@@ -410,7 +410,8 @@ class Engine:
         span = state.spans[variant][stage]
         stages = state.parameters.stages
         name = stages[stage] if span == 1 else stage_name(stages, stage, span)
-        job.stages.append(StageRecord(name, variant, start_ns, end_ns, batch))
+        narrow = job.work.narrow and is_in_network(state, job)
+        job.stages.append(StageRecord(name, variant, start_ns, end_ns, batch, narrow))
         job.path.append((variant, stage))
         if batch == 1:
             self._observe(state, job, end_ns - start_ns)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from jetson_dnn_rt.traces.schema import (
     ADDED,
+    ADDED_TO_STAGES,
     METADATA_KEY,
     TracedJob,
     TraceMetadata,
@@ -213,8 +214,11 @@ def _read_stream(part: Path) -> Iterator[pa.RecordBatch]:
 def _check_types(schema: pa.Schema) -> None:
     """Refuse stream columns of other types than the writer's."""
     for field in make_schema(TraceMetadata()):
+        types = [field.type]
+        if field.name == STAGES:
+            types.append(_make_earlier(field.type))
         for index in schema.get_all_field_indices(field.name):
-            if schema.field(index).type != field.type:
+            if schema.field(index).type not in types:
                 raise ValueError(f"{field.name} is {schema.field(index).type}, not {field.type}")
 
 
@@ -261,7 +265,7 @@ def _conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         arrays = [
             pa.nulls(batch.num_rows, field.type)
             if field.name in ADDED and field.name not in batch.schema.names
-            else batch.column(field.name).cast(field.type)
+            else _complete(batch.column(field.name), field).cast(field.type)
             for field in schema
         ]
         for field, array in zip(schema, arrays, strict=True):
@@ -269,6 +273,37 @@ def _conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     except (pa.ArrowException, KeyError) as error:
         raise ValueError(f"not a job trace: {error}") from error
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _make_earlier(stages: Any) -> Any:
+    """Type of the stages in traces of earlier releases."""
+    inner = [field for field in stages.value_type if field.name not in ADDED_TO_STAGES]
+    pa = require_pyarrow()
+    return pa.list_(stages.value_field.with_type(pa.struct(inner)))
+
+
+def _complete(array: Any, field: Any) -> Any:
+    """Add columns to the stages that a trace of an earlier release lacks."""
+    pa = require_pyarrow()
+    if field.name != STAGES or not pa.types.is_list(array.type):
+        return array
+    stages = array.flatten()
+    given = [inner.name for inner in stages.type] if pa.types.is_struct(stages.type) else []
+    if not set(ADDED_TO_STAGES) - set(given):
+        return array
+    if array.null_count or stages.null_count:
+        raise ValueError("not a job trace: a stage is empty")
+    columns = dict(zip(given, stages.flatten(), strict=True))
+    inners = list(field.type.value_type)
+    for inner in inners:
+        if inner.name in ADDED_TO_STAGES:
+            columns.setdefault(inner.name, pa.nulls(len(stages), inner.type))
+    whole = pa.StructArray.from_arrays(
+        [columns[inner.name] for inner in inners],
+        fields=[inner.with_type(columns[inner.name].type) for inner in inners],
+    )
+    offsets = array.offsets.to_numpy()
+    return pa.ListArray.from_arrays(pa.array(offsets - offsets[0]), whole)
 
 
 def _check_whole(field: Any, array: Any) -> None:

@@ -31,7 +31,7 @@ METADATA_KEY = b"jetson_dnn_rt"
 WARM_UP_JOBS = 10
 """First jobs of a task in each variant, marked while caches, allocators and clocks settle."""
 
-_STAGE = ("name", "variant", "start_ns", "end_ns")
+_STAGE = ("name", "variant", "start_ns", "end_ns", "narrow")
 _COLUMNS = (
     *("task", "camera", "variant", "outcome", "reason", "admission", "sequence", "stamp_ns"),
     *("warm_up", "start_ns", "capture_ns", "release_ns", "completion_ns"),
@@ -40,9 +40,10 @@ _COLUMNS = (
 )
 _RECORD = tuple(name for name in _COLUMNS if name not in ("camera", "stamp_ns", "warm_up"))
 _TEXTS = ("task", "camera", "variant", "outcome", "reason", "admission", "name", "clocks")
-ADDED = ("cancelled_ns",)
-"""Columns that traces of earlier releases lack; read as empty."""
-_OPTIONAL = ("stamp_ns", "start_ns", "copied_bytes", "batch", *ADDED)
+_FLAGS = ("warm_up", "narrow")
+ADDED, ADDED_TO_STAGES = ("cancelled_ns",), ("narrow",)
+"""Columns, of jobs and of their stages, that traces of earlier releases lack; read as empty."""
+_OPTIONAL = ("stamp_ns", "start_ns", "copied_bytes", "batch", *ADDED, *ADDED_TO_STAGES)
 _of_record, _of_stage = attrgetter(*_RECORD), attrgetter(*_STAGE)
 
 
@@ -147,16 +148,26 @@ def require_pyarrow() -> Any:
     return pyarrow
 
 
+def describe_kind(batch: int, *, narrow: bool) -> str:
+    """Words after the name of a variant for jobs that statistics keep apart, ``" (narrow)"``.
+
+    The time of a batch is that of several frames, narrow networks take longer. Empty for others.
+    """
+    if batch > 1:
+        return f" (batch of {batch})"
+    return " (narrow)" if narrow else ""
+
+
 def make_schema(metadata: TraceMetadata) -> pa.Schema:
     """The columns; times are int64 nanoseconds on the machine's steady clock."""
     pa = require_pyarrow()
     kinds = {"text": pa.string(), "int": pa.int64(), "bool": pa.bool_()}
 
     def column(name: str, optional: Sequence[str] = ()) -> Any:
-        kind = "text" if name in _TEXTS else "bool" if name == "warm_up" else "int"
+        kind = "text" if name in _TEXTS else "bool" if name in _FLAGS else "int"
         return pa.field(name, kinds[kind], nullable=name in optional)
 
-    stage = pa.struct([column(name) for name in (*_STAGE, "clocks")])
+    stage = pa.struct([column(name, _OPTIONAL) for name in (*_STAGE, "clocks")])
     fields = [column(name, _OPTIONAL) for name in _COLUMNS]
     fields.append(pa.field("stages", pa.list_(stage), nullable=False))
     return pa.schema(fields, metadata={METADATA_KEY: metadata.to_json()})
@@ -168,7 +179,8 @@ def from_row(row: Mapping[str, Any]) -> TracedJob:
         batch = row["batch"] or 1
         stages = tuple(
             StageRecord(
-                **{name: stage[name] for name in _STAGE},
+                **{name: stage[name] for name in _STAGE if name != "narrow"},
+                narrow=bool(stage["narrow"]),
                 # The stages that ran in the batch are not stored: the network is what is batched.
                 batch=batch if stage["name"].startswith("inference") else 1,
             )

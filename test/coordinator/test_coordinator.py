@@ -340,6 +340,16 @@ def test_a_batch_says_nothing_about_the_pace():
     assert (a.lag_ns, b.lag_ns) == (55, 55)
 
 
+def test_a_narrow_network_says_nothing_about_the_pace():
+    bench = Bench(always(0, 0), make_table("a", deadline=200))
+    bench.engine.release("a", 0, 0, make_work())
+    job = bench.engine.next(0)
+    job.work.narrow = True
+    bench.engine.boundary(job, 40, 0, 40)
+    (a,) = bench.cohort.members
+    assert (a.pace, a.last_stage) == (1.0, None)
+
+
 @given(st.lists(st.floats(0.1, 50.0), max_size=40), st.integers(1, 12), st.floats(0.0, 1.0))
 def test_it_is_the_statistics_of_the_last_frames(seen, frames, share):
     window = SlowdownWindow(frames)

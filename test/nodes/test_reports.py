@@ -206,7 +206,7 @@ def test_timing_of_one_frame_and_of_slow_ones():
     assert timing.snapshot().variants["v"].best_ms == 10.0
 
 
-def test_a_batch_is_not_taken_for_a_slow_frame():
+def test_neither_a_batch_nor_a_narrow_network_is_taken_for_a_slow_frame():
     timing = TaskTiming(1e-3)
     timing.observe(record(Outcome.MET, 100), 103 * MS, 0.0)
     alone = record(Outcome.MET, 140, 25)
@@ -214,7 +214,11 @@ def test_a_batch_is_not_taken_for_a_slow_frame():
     timing.observe(replace(alone, stages=stages), 141 * MS, 0.0)
     assert timing.hwm_ms("v") == 10.0
     assert timing.hwm_ms("v (batch of 3)") == 25.0
-    assert timing.snapshot().whole.count == 2
+    stages = tuple(replace(stage, narrow=True) for stage in alone.stages)
+    timing.observe(replace(alone, stages=stages), 141 * MS, 0.0)
+    assert timing.hwm_ms("v") == 10.0
+    assert timing.hwm_ms("v (narrow)") == 25.0
+    assert timing.snapshot().whole.count == 3
 
 
 def test_a_mailbox_keeps_the_newest_and_remembers_no_texts_of_errors(caplog):

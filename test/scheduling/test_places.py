@@ -133,6 +133,13 @@ def test_networks_run_narrow_beside_each_other_once_more_comes_than_they_can_do(
         if not any(one is not two and one[0] < two[1] and two[0] < one[1] for two in spans)
     ]
     assert len(alone) < 2
+    # Their records say so, of the network only.
+    recorded = {
+        f"{record.task}{record.sequence} {stage.name}" + " narrow" * stage.narrow
+        for record in records
+        for stage in record.stages
+    }
+    assert recorded == {line.rpartition(" ")[0] for line in ran}
     # More than one after the other: every job takes 130 then.
     met = sum(record.outcome is Outcome.MET for record in records)
     assert met > 1.1 * 2000 / 130

@@ -114,10 +114,19 @@ def test_columns_of_other_releases_are_passed_over(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["parquet", "stream"])
-def test_traces_of_releases_that_could_not_cancel_are_read(tmp_path, kind):
+def test_traces_of_earlier_releases_are_read(tmp_path, kind):
     schema = make_schema(METADATA)
     table = pa.Table.from_batches([make_batch(list(map(TracedJob, RECORDS)), schema)])
     table = table.drop_columns(["cancelled_ns"])
+    stage = schema.field("stages").type.value_type
+    earlier = pa.list_(pa.struct([inner for inner in stage if inner.name != "narrow"]))
+    index = table.schema.get_field_index("stages")
+    field = pa.field("stages", earlier, nullable=False)
+    stages = [
+        [{name: value for name, value in one.items() if name != "narrow"} for one in job]
+        for job in table["stages"].to_pylist()
+    ]
+    table = table.set_column(index, field, pa.chunked_array([stages], earlier))
     if kind == "parquet":
         parquet.write_table(table, tmp_path / "jobs-0000.parquet")
     else:
@@ -127,6 +136,15 @@ def test_traces_of_releases_that_could_not_cancel_are_read(tmp_path, kind):
     assert [job.record for job in trace.jobs()] == RECORDS
     (batch,) = trace.batches(["task", "cancelled_ns"])
     assert batch.column("cancelled_ns").null_count == len(RECORDS)
+
+
+def test_a_stage_that_ran_narrow_comes_back(tmp_path):
+    first, second = RECORDS[0].stages
+    record = replace(RECORDS[0], stages=(first, replace(second, narrow=True)))
+    write_part(tmp_path / "jobs-0000.parquet", [RECORDS[1], record])
+    wide, narrow = [job.record for job in open_trace(tmp_path).jobs()]
+    assert (wide, narrow) == (RECORDS[1], record)
+    assert (wide.narrow, narrow.narrow) == (False, True)
 
 
 def test_the_time_of_a_cancelled_stage_comes_back(tmp_path):

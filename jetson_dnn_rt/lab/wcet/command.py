@@ -148,7 +148,7 @@ def count_cut_off(traces: Iterable[Trace], sample: Sample, times: str) -> int:
     Execution times lack the aborted jobs, responses also the skipped ones. Stages lack none: those
     that an aborted job ran were measured to their ends.
     """
-    from jetson_dnn_rt.lab.wcet.samples import campaign_names
+    from jetson_dnn_rt.lab.wcet.samples import KIND_COLUMNS, campaign_names
 
     key = dict(sample.key)
     if "stage" in key:
@@ -157,7 +157,7 @@ def count_cut_off(traces: Iterable[Trace], sample: Sample, times: str) -> int:
     names = [name for name in ("task", "variant") if name in key]
     count = 0
     for trace in traces:
-        for batch in trace.batches([*names, "outcome", "warm_up", "batch"]):
+        for batch in trace.batches([*names, "outcome", "warm_up", *KIND_COLUMNS]):
             columns = [campaign_names(batch, name).to_pylist() for name in names]
             outcomes, warm_up = (batch.column(n).to_pylist() for n in ("outcome", "warm_up"))
             for outcome, warm, *found in zip(outcomes, warm_up, *columns, strict=True):

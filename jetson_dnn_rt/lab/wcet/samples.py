@@ -5,7 +5,8 @@
 
 One campaign = one (task, variant, clocks): times of different ones are never mixed. Warm-up jobs
 are kept apart. Jobs that changed their variant within a frame form campaigns of their own
-(``full@x+tucker@x``), and so do those that ran together with others (``full@x (batch of 2)``).
+(``full@x+tucker@x``), and so do those that ran together with others (``full@x (batch of 2)``) or
+with few threads beside others (``full@x (narrow)``).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 Integers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
+Texts = npt.NDArray[np.object_]
 
 KEYS = ("task", "variant", "stage", "clocks")
 """Keys by which times are grouped; the task is always one of them."""
@@ -32,7 +34,9 @@ EXECUTION, RESPONSE = "execution", "response"
 FINISHED = ("met", "late")
 
 _TIMES = ("release_ns", "completion_ns", "absolute_deadline_ns")
-_COLUMNS = ("task", "variant", "outcome", "warm_up", "batch", "stages", *_TIMES)
+KIND_COLUMNS = ("batch", "stages")
+"""Columns that tell usual jobs from those that ran in a batch, or narrow."""
+_COLUMNS = ("task", "variant", "outcome", "warm_up", *KIND_COLUMNS, *_TIMES)
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,14 +134,14 @@ def _stage_rows(batch: pa.RecordBatch, names: list[str]) -> tuple[Keys, Integers
     """Read keys and (time, release, 0, warm-up) [4, N] of a batch's stages."""
     stages, offsets = read_stages(batch)
     jobs = np.repeat(np.arange(batch.num_rows), np.diff(offsets))
-    sizes = _batch_sizes(batch)
+    kinds = _read_kinds(batch)
     keys = []
     for name in names:
         if name == "task":
             texts, codes = encode(batch.column("task"))
             keys.append((texts, codes[jobs]))
-        elif name == "variant" and sizes is not None:
-            keys.append(encode(_mark(stages["variant"], sizes[jobs])))
+        elif name == "variant" and kinds is not None:
+            keys.append(encode(_mark(stages["variant"], kinds[jobs])))
         else:
             keys.append(encode(stages["name" if name == "stage" else name]))
     times_ns = stages["end_ns"] - stages["start_ns"]
@@ -162,27 +166,34 @@ def read_numbers(batch: pa.RecordBatch, name: str) -> Integers:
 
 
 def campaign_names(batch: pa.RecordBatch, name: str) -> pa.Array:
-    """Return a column of texts; variants of jobs that ran in a batch are marked."""
-    sizes = _batch_sizes(batch) if name == "variant" else None
+    """Return a column of texts; variants of jobs that ran in a batch, or narrow, are marked.
+
+    For the variants the batch has the columns `KIND_COLUMNS`, too.
+    """
+    kinds = _read_kinds(batch) if name == "variant" else None
     column = batch.column(name)
-    return column if sizes is None else _mark(column, sizes)
+    return column if kinds is None else _mark(column, kinds)
 
 
-def _batch_sizes(batch: pa.RecordBatch) -> Integers | None:
-    """Batch size of each job's network run; None if every job ran alone."""
-    if "batch" not in batch.schema.names:
-        return None
+def _read_kinds(batch: pa.RecordBatch) -> Texts | None:
+    """`describe_kind` of each job; None if all are usual ones."""
+    from jetson_dnn_rt.traces.schema import describe_kind
+
     sizes = np.asarray(batch.column("batch").fill_null(1).to_numpy(), np.int64)
-    return sizes if (sizes > 1).any() else None
+    stages, offsets = read_stages(batch)
+    flags = stages["narrow"].fill_null(False).to_numpy(zero_copy_only=False)
+    counts = np.concatenate([[0], np.cumsum(flags)])
+    narrow = counts[offsets[1:]] > counts[offsets[:-1]]
+    if not (narrow.any() or (sizes > 1).any()):
+        return None
+    jobs = zip(sizes.tolist(), narrow.tolist(), strict=True)
+    return np.array([describe_kind(size, narrow=one) for size, one in jobs], np.object_)
 
 
-def _mark(variants: pa.Array, sizes: Integers) -> pa.Array:
+def _mark(variants: pa.Array, kinds: Texts) -> pa.Array:
     from jetson_dnn_rt.traces.schema import require_pyarrow
 
-    marked = [
-        variant if size == 1 else f"{variant} (batch of {size})"
-        for variant, size in zip(variants.to_pylist(), sizes.tolist(), strict=True)
-    ]
+    marked = [a + b for a, b in zip(variants.to_pylist(), kinds.tolist(), strict=True)]
     return require_pyarrow().array(marked)
 
 

@@ -15,6 +15,7 @@ from jetson_dnn_rt.runtime.session import FINISHED
 from jetson_dnn_rt.tasks import JobRecord, Outcome
 from jetson_dnn_rt.traces.histogram import HALF_LIFE, AgedHistogram, Histogram
 from jetson_dnn_rt.traces.online import OnlineStatistics
+from jetson_dnn_rt.traces.schema import describe_kind
 
 PERCENTS = (50.0, 99.0, 99.9)
 
@@ -103,11 +104,9 @@ class TaskTiming:
             if record.outcome is Outcome.MET:
                 now.last_met = record.variant
             execution_ns, inference_ns = _execution_ns(record)
-            batch = max((stage.batch for stage in record.stages), default=1)
-            if batch > 1:
-                # The time of several frames: neither the variant's nor of use for detecting drift.
-                name = f"{record.variant} (batch of {batch})"
-                self._aged.add(self._of(name).observe(execution_ns))
+            if kind := describe_kind(record.batch, narrow=record.narrow):
+                # Not the variant's usual time, nor of use for detecting drift.
+                self._aged.add(self._of(record.variant + kind).observe(execution_ns))
             else:
                 self._aged.add(self._of(record.variant).observe(execution_ns))
                 self._drift.observe(record.variant, record.release_ns, execution_ns)

@@ -272,6 +272,16 @@ def test_perfetto_of_two_traces_and_of_nothing(trace, tmp_path):
     assert list(iterate_events(empty))
 
 
+def test_a_narrow_network_is_shown_as_one(tmp_path):
+    first, second = make_record(0).stages
+    record = replace(make_record(0), stages=(first, replace(second, narrow=True)))
+    trace = open_trace(write_parquet_trace(tmp_path / "t", [record]))
+    names = [event["name"] for event in iterate_events(trace) if event["ph"] == "X"]
+    assert names == ["a", "detector a", "b (narrow)", "detector b (narrow)"]
+    _, stages = write_csv({"t": trace}, tmp_path / "out.csv")
+    assert [row["narrow"] for row in read_csv(stages)] == ["False", "True"]
+
+
 # -- The command ---------------------------------------------------------------------------------
 
 

@@ -124,17 +124,21 @@ def test_jobs_that_ran_together_are_campaigns_of_their_own(tmp_path):
     records = [make_record(i, stages_ns=(100 + i, 10)) for i in range(2, 5)]
     records += [batched(make_record(i, stages_ns=(150 + i, 10)), 2) for i in range(5, 7)]
     records.append(batched(make_record(7, stages_ns=(190, 10)), 3))
+    narrow = make_record(8, stages_ns=(180, 10))
+    first, second = narrow.stages
+    records.append(replace(narrow, stages=(replace(first, narrow=True), second)))
     trace = write(tmp_path, records)
     found = {s.key[1][1]: s.times_ns.tolist() for s in read_samples([trace])}
     assert found == {
         "full@null": [112, 113, 114],
         "full@null (batch of 2)": [165, 166],
         "full@null (batch of 3)": [200],
+        "full@null (narrow)": [190],
     }
     stages = read_samples([trace], by=("variant", "stage"))
-    assert ("variant", "full@null (batch of 3)") in stages[-1].key
-    assert [job.record.batch for job in trace.jobs()] == [1, 1, 1, 2, 2, 3]
-    assert [job.record.stages[0].batch for job in trace.jobs()] == [1, 1, 1, 2, 2, 3]
+    assert ("variant", "full@null (narrow)") in stages[-1].key
+    assert [job.record.batch for job in trace.jobs()] == [1, 1, 1, 2, 2, 3, 1]
+    assert [job.record.stages[0].batch for job in trace.jobs()] == [1, 1, 1, 2, 2, 3, 1]
     lost = replace(batched(make_record(8, stages_ns=(150, 1)), 2), outcome=Outcome.ABORTED)
     more = write(tmp_path / "more", [lost])
     counts = {s.subtitle: count_cut_off([more], s, "execution") for s in read_samples([trace])}

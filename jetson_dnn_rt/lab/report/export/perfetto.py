@@ -127,6 +127,7 @@ class _Tracks:
             begin_ns = max(earliest_ns, completion_ns - cancelled_ns)
             begin = {"start_ns": begin_ns, "end_ns": completion_ns}
             ended = {"name": "cancelled", "variant": row["variant"], "clocks": "", **begin}
+            ended["narrow"] = None
             stages = [*stages, ended]
         for index, stage in enumerate(stages):
             yield from self._stage(process, row, index, stage, last=index == len(stages) - 1)
@@ -150,9 +151,10 @@ class _Tracks:
         if stage["clocks"]:
             arguments["clocks"] = stage["clocks"]
         ran = {"cat": "stage", "dur": (end_ns - start_ns) / 1e3, "args": arguments}
-        yield self._event("X", process, start_ns, stage["name"], track=STAGES, **ran)
+        name = f"{stage['name']} (narrow)" if stage["narrow"] else stage["name"]
+        yield self._event("X", process, start_ns, name, track=STAGES, **ran)
         workers, track = self._workers_process, self._place(start_ns, end_ns)
-        name = f"{row['task']} {stage['name']}"
+        name = f"{row['task']} {name}"
         yield self._event("X", workers, start_ns, name, track=track, **ran)
         if index or not last:
             phase = "s" if index == 0 else "f" if last else "t"

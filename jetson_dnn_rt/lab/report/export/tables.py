@@ -47,7 +47,7 @@ JOB_COLUMNS = (
 )
 STAGE_COLUMNS = (
     *("trace", "task", "sequence", "position", "stage", "variant", "clocks", "warm_up"),
-    *("start_ns", "end_ns", "execution_ms"),
+    *("start_ns", "end_ns", "execution_ms", "narrow"),
 )
 
 SHEET_ROWS = 1_048_576
@@ -100,6 +100,7 @@ def _stage_rows(batch: pa.RecordBatch, label: str) -> list[Row]:
         starts_ns.tolist(),
         ends_ns.tolist(),
         ((ends_ns - starts_ns) / 1e6).tolist(),
+        stages["narrow"].fill_null(False).to_pylist(),
     ]
     return list(zip(*columns, strict=True))
 
