@@ -73,6 +73,13 @@ def parse_count(text: str) -> int:
     return int(text)
 
 
+def parse_whole(text: str) -> int:
+    """Read a whole number, which may be 0."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number")
+    return int(text)
+
+
 def parse_limit(text: str) -> int:
     """Read a whole number of megabytes."""
     if not (text.isdecimal() and int(text) <= MAX_TRACE_LIMIT_MB):

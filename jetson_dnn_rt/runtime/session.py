@@ -43,7 +43,7 @@ from jetson_dnn_rt.scheduling.analysis import Verdict
 from jetson_dnn_rt.tasks import JobRecord, Outcome, Stage, Work
 from jetson_dnn_rt.traces.metadata import describe_run
 from jetson_dnn_rt.traces.room import TraceRoom
-from jetson_dnn_rt.traces.schema import TracedTask, TraceMetadata
+from jetson_dnn_rt.traces.schema import NARROW_SLOWDOWNS, TracedTask, TraceMetadata
 from jetson_dnn_rt.traces.variant_use import VariantUse
 
 FINISHED = (Outcome.MET, Outcome.LATE)
@@ -86,6 +86,7 @@ class Session:
         self._log: Log = log or logging.getLogger(__name__)
         self._executor: Executor | None = None
         self._observers: list[Observer] = []
+        self._helpers = 0
         self._narrow_slowdowns: dict[str, list[float]] = {}
         # Held while a task changes between active and not: builds add variants on their threads.
         self._lock = threading.RLock()
@@ -132,6 +133,7 @@ class Session:
         self.start_times = self.start_times or StartTimes(now_ns=self.clock.now_ns)
         process, threads = self.config.process, self.config.threads
         workers = 1 if follows_load(threads, self.config.tasks) else process.workers
+        self._helpers = process.helpers
         executor = Executor(
             workers,
             process.discipline,
@@ -219,8 +221,8 @@ class Session:
                 f"workers: {process.workers} is ignored: threads: auto decides on them"
             )
         self.split = core_split.share_cores(self.cores, tasks)
-        helpers = max(process.helpers, self.split.side_by_side - 1)
-        self.executor.set_workers(self.split.workers, helpers)
+        self._helpers = max(process.helpers, self.split.side_by_side - 1)
+        self.executor.set_workers(self.split.workers, self._helpers)
 
     def count_threads(self, config: TaskConfig) -> int:
         """Threads of one inference of a task."""
@@ -404,8 +406,16 @@ class Session:
             "session",
             self.describe_tasks(),
             settings=self.executor.realtime.settings,
-            parameters={"workers": self.split.workers, **values},
+            parameters={**self.describe_sharing(), **values},
         )
+
+    def describe_sharing(self) -> dict[str, object]:
+        """How the tasks share the cores, for the parameters of a trace."""
+        return {
+            "workers": self.split.workers,
+            "helpers": self._helpers,
+            NARROW_SLOWDOWNS: self._narrow_slowdowns,
+        }
 
     def deactivate(self, name: str) -> None:
         """End a task's jobs; it stays loaded. StillRunningError as `Executor.remove_task`."""

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 TRACE_VERSION = 2
 METADATA_KEY = b"jetson_dnn_rt"
+NARROW_SLOWDOWNS = "narrow_slowdowns"
+"""Parameter: by task how many times as long its network took narrow before the run, see
+`jetson_dnn_rt.runtime.sharing.core_split`."""
 WARM_UP_JOBS = 10
 """First jobs of a task in each variant, marked while caches, allocators and clocks settle."""
 

@@ -222,6 +222,8 @@ def test_every_job_is_traced_where_a_folder_is_named(tmp_path):
     assert [job.record.outcome for job in trace.jobs()] == [Outcome.MET]
     assert trace.metadata.tasks["a"].camera == "front"
     assert trace.metadata.parameters["a"]["model"] == "null:10"
+    sharing = {"workers": 1, "helpers": 1, "narrow_slowdowns": {}}
+    assert sharing.items() <= trace.metadata.parameters.items()
 
 
 def test_a_task_that_is_loaded_beside_running_ones_is_no_worker():

@@ -32,6 +32,7 @@ from jetson_dnn_rt.cli.options import (
     parse_deadline,
     parse_positive,
     parse_setting,
+    parse_whole,
 )
 from jetson_dnn_rt.errors import ConfigurationError
 
@@ -43,7 +44,7 @@ _ONLY: dict[tuple[str, ...], tuple[str, ...]] = {
     (SEQUENTIAL,): ("scheduler", "chunk"),
     (SEQUENTIAL, REALTIME): ("repeat", "masks"),
     (REALTIME, SIMULATED): ("rate", "speed", "policy"),
-    (SIMULATED,): ("trace", "cohort", "discipline", "seeds", "block_ms"),
+    (SIMULATED,): ("trace", "cohort", "discipline", "helpers", "seeds", "block_ms"),
 }
 """Modes, and the options that apply to them only."""
 
@@ -100,6 +101,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--trace", action="append", type=Path, metavar="DIR", help=text)
     add("--cohort", metavar="A,B,...", help="tasks to run; give a name twice for two copies")
     add("--discipline", choices=DISCIPLINES, help="default: as recorded")
+    text = "threads more for frames, and for networks side by side (default: as recorded)"
+    add("--helpers", type=parse_whole, metavar="N", help=text)
     text = "N runs with the measured times resampled in blocks (default: one run, in order)"
     add("--seeds", type=parse_count, metavar="N", help=text)
     text = "length of these blocks (default 2000)"

@@ -262,7 +262,7 @@ def evaluate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
                 times = warm_up(bag, tasks)
                 if not number:
                     session.prepare()
-                metadata = _describe(args, file, stream, tasks, times)
+                metadata = _describe(args, file, stream, session, tasks, times)
                 decider = None  # every task runs its own variant
                 if file.coordinator.policy != STATIC:
                     decider = make_coordinator(
@@ -378,11 +378,12 @@ def _describe(
     args: argparse.Namespace,
     file: TaskFile,
     stream: Stream,
+    session: Session,
     tasks: Sequence[OpenTask],
     times: WarmUp,
 ) -> TraceMetadata:
     parameters = {**file.to_dict(), "mode": args.mode, "bags": [stream.to_dict()], WARM_UP: times}
-    parameters |= {"rate_hz": args.rate, "speed": args.speed}
+    parameters |= session.describe_sharing() | {"rate_hz": args.rate, "speed": args.speed}
     described = {task.name: task.fix().describe(stream.name) for task in tasks}
     return describe_run("evaluate", described, parameters=parameters)
 

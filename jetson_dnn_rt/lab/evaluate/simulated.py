@@ -11,6 +11,7 @@ job trace of an earlier evaluation or run: a ``realtime`` one with its arrivals 
 from __future__ import annotations
 
 import argparse
+import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -21,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from jetson_dnn_rt.config.nodes import COORDINATOR, PERCEPTION
+from jetson_dnn_rt.config.task import AUTO
 from jetson_dnn_rt.errors import ConfigurationError, SourceError
 from jetson_dnn_rt.lab.evaluate.command import SEQUENTIAL, naming_output
 from jetson_dnn_rt.lab.evaluate.plan import STATIC
@@ -29,6 +31,7 @@ from jetson_dnn_rt.lab.evaluate.streams import TRACE, Integers, inspect_bags, pl
 from jetson_dnn_rt.lab.simulate.recording import (
     RecordedLaboratory,
     RecordedTask,
+    Sharing,
     Timeline,
     read_task,
 )
@@ -43,8 +46,12 @@ from jetson_dnn_rt.traces.schema import TracedJob, TracedTask
 from jetson_dnn_rt.traces.summary import RunSummary
 from jetson_dnn_rt.traces.writer import TraceWriter
 
+logger = logging.getLogger(__name__)
+
 IN_ORDER_MS = 1e12
 """A block longer than any recording: every frame uses its own recorded times."""
+
+OPEN = (None, 0, AUTO)  # what `threads` of a task is where the process decides
 
 WARM_UP = "warm_up_ns"
 """Parameter of a trace: by task and variant the times of the runs that seeded its budgets."""
@@ -63,6 +70,7 @@ class WhatIf:
     rate_hz: float = 0.0
     policy: str = STATIC
     workers: int = 1
+    helpers: int = 0
     discipline: str = "edf"
     seeds: int = 0
     """0 = once, every frame with its own times; otherwise the number of runs with the times drawn
@@ -91,7 +99,8 @@ def read_recorded(
     jobs = [job for trace in traces for job in trace.jobs()]
     if not jobs:
         raise ConfigurationError(f"{', '.join(str(t.path) for t in traces)}: holds no job")
-    timeline = Timeline.of(job.record for job in jobs)
+    metadata = traces[0].metadata
+    timeline = Timeline.of((job.record for job in jobs), Sharing.of(metadata))
     by_task: dict[str, list[JobRecord]] = defaultdict(list)
     for job in jobs:
         by_task[job.record.task].append(job.record)
@@ -102,7 +111,6 @@ def read_recorded(
             tasks = [read_task(by_task[name], timeline) for name in sorted(by_task)]
     except ValueError as error:
         raise ConfigurationError(f"{traces[0].path}: {error}") from error
-    metadata = traces[0].metadata
     order = {name: place for place, name in enumerate(metadata.tasks)}
     tasks.sort(key=lambda task: (order.get(task.name, len(order)), task.name))
     runs_of = {
@@ -219,7 +227,10 @@ def _put_first(task: RecordedTask, variant: str) -> RecordedTask:
     place = task.variants.index(variant)
     order = [place, *(other for other in range(len(task.variants)) if other != place)]
     return replace(
-        task, variants=tuple(task.variants[i] for i in order), base_ns=task.base_ns[order]
+        task,
+        variants=tuple(task.variants[i] for i in order),
+        base_ns=task.base_ns[order],
+        narrow=None if task.narrow is None else task.narrow[order],
     )
 
 
@@ -236,7 +247,8 @@ def simulate_recorded(
         See `change`; or there is no such policy.
     """
     block_ms = what_if.block_ms if what_if.seeds else IN_ORDER_MS
-    given: dict[str, Any] = {"workers": what_if.workers, "discipline": what_if.discipline}
+    names = ("workers", "discipline", "helpers")
+    given: dict[str, Any] = {name: getattr(what_if, name) for name in names}
     scenario = record_scenario(Path("evaluation"), block_ms=block_ms, **given)
     scenario = replace(scenario, budget_quantile=what_if.budget_quantile)
     changed = change(tasks, what_if)
@@ -270,6 +282,7 @@ def evaluate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
         arrivals = {stream.name: stream.log_times_ns for stream in inspect_bags(args)}
     recorded = read_recorded(traces, arrivals)
     what_if = read_what_if(args, traces)
+    _warn_of_narrow(recorded, traces[0], what_if)
     summary = RunSummary()
     with ExitStack() as stack:
         writer = _open_writer(args, recorded, traces, what_if, stack)
@@ -285,6 +298,7 @@ def evaluate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
     result = {
         "mode": args.mode,
         **_describe(traces, what_if),
+        "narrow": sorted(task.name for task in recorded if task.narrow is not None),
         "frames": max((task.released for task in summary.tasks.values()), default=0),
         "tasks": summarize_jobs(summary),
         "miss_ratio": miss_ratio(summary),
@@ -296,7 +310,7 @@ def evaluate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
 
 
 def read_what_if(args: argparse.Namespace, traces: Sequence[Trace]) -> WhatIf:
-    """Read what the options change; workers, discipline and policy default to the trace's."""
+    """Read what the options change; policy and what the engine has default to the trace's."""
     parameters = traces[0].metadata.parameters
     # Traces of `run` and the nodes have a node's parameters under its name.
     decided = parameters.get(COORDINATOR, {}).get("policy", STATIC)
@@ -315,11 +329,29 @@ def read_what_if(args: argparse.Namespace, traces: Sequence[Trace]) -> WhatIf:
         rate_hz=args.rate or 0.0,
         policy=args.policy or str(recorded["policy"]),
         workers=args.workers or int(recorded.get("workers", 1)),
+        helpers=Sharing.of(traces[0].metadata).helpers if args.helpers is None else args.helpers,
         discipline=args.discipline or str(recorded.get("discipline", "edf")),
         seeds=args.seeds or 0,
         block_ms=args.block_ms or 2000.0,
         budget_quantile=max(quantiles, default=WhatIf.budget_quantile),
     )
+
+
+def _warn_of_narrow(tasks: Sequence[RecordedTask], trace: Trace, what_if: WhatIf) -> None:
+    """Log which tasks were to run narrow where they can, and cannot here."""
+    parameters = trace.metadata.parameters
+    whole = parameters.get(PERCEPTION, {}).get("threads")
+    threads = {task.name: parameters.get(task.name, {}).get("threads") for task in tasks}
+    if not what_if.helpers or AUTO not in (whole, *threads.values()):
+        return
+    # A task with its own number of threads is never narrow.
+    unknown = [task.name for task in tasks if task.narrow is None and threads[task.name] in OPEN]
+    if unknown:
+        logger.warning(
+            "threads: auto: narrow networks of %s are not modelled, all of them run wide: the "
+            "trace has no times of narrow ones",
+            ", ".join(unknown),
+        )
 
 
 def _sort_out(args: argparse.Namespace) -> tuple[list[Trace], list[Path]]:
@@ -359,7 +391,7 @@ def _open_writer(
 
 
 def _describe(traces: Sequence[Trace], what_if: WhatIf) -> dict[str, Any]:
-    names = ("policy", "workers", "discipline", "speed", "rate_hz", "seeds")
+    names = ("policy", "workers", "helpers", "discipline", "speed", "rate_hz", "seeds")
     return {
         "traces": [str(trace.path) for trace in traces],
         **{name: getattr(what_if, name) for name in names},

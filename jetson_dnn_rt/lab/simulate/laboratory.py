@@ -102,6 +102,7 @@ class Laboratory:
             dynamic_w=np.stack([model.dynamic_w for model in self._models]),
             end_ns=duration_ns + max(task.deadline_ns for task in scenario.tasks),
             co_runners=scenario.co_runners,
+            helpers=scenario.helpers,
             thermal=scenario.board.thermal,
         )
 
@@ -184,6 +185,7 @@ class Laboratory:
 
     def _make_task(self, task: SimulatedTask, seed: int, duration_ns: int) -> WorldTask:
         physics = [self._physics(model, task) for model in self._models]
+        base_ns = self._base_ns(self._models[0], task)
         table = self._true_table(self._models[0], task)
         arrivals = self._arrivals(task, seed, duration_ns)
         noise = draw_noise(
@@ -204,13 +206,15 @@ class Laboratory:
             ),
             spans={variant: (1,) * len(table.stages) for variant in table.variants},
             arrivals=arrivals,
-            base_ns=self._base_ns(self._models[0], task),
+            base_ns=base_ns,
             noise=noise[[sequence for _, _, sequence in arrivals]],
             slowdown=np.stack([slowdown for slowdown, _, _ in physics]),
             activity=np.stack([activity for _, activity, _ in physics]),
             loss=table.loss,
             overhead_ns=np.zeros((len(arrivals), len(table.stages)), np.int64),
             wake_ns=np.zeros(len(arrivals), np.int64),
+            narrow=np.full_like(base_ns, task.narrow) if task.narrow else None,
+            narrow_slowdowns=(task.narrow,) if task.narrow else (),
         )
 
     def _arrivals(

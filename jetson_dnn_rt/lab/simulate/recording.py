@@ -12,19 +12,24 @@ disturbance stays common (the circular block bootstrap of Politis & Romano, 1992
 A trace lacks the time that a frame would have taken if it was not run, or not to its end. A
 missing stage is assumed to deviate from its median as it did in the frames before and after, and
 as the part of the frame itself that ran: each counts with its share of the frame's usual time.
+
+Networks that ran narrow (`scheduling.places`) took longer than their medians by a factor, too,
+which is the median of all that did; where none did, it is what was measured before the run.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
 
+from jetson_dnn_rt.config.nodes import PERCEPTION
 from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable, Integers, TaskTable
 from jetson_dnn_rt.errors import ConfigurationError
@@ -32,8 +37,10 @@ from jetson_dnn_rt.lab.simulate.board import Floats
 from jetson_dnn_rt.lab.simulate.scenario import Scenario
 from jetson_dnn_rt.lab.simulate.world import World, WorldTask, make_generator
 from jetson_dnn_rt.platforms.clocks import ClockSpace
-from jetson_dnn_rt.tasks import JobRecord, Outcome, StageRecord
+from jetson_dnn_rt.scheduling.task_state import Run
+from jetson_dnn_rt.tasks import SHARED_STAGES, JobRecord, Outcome, StageRecord
 from jetson_dnn_rt.traces.reader import open_trace
+from jetson_dnn_rt.traces.schema import NARROW_SLOWDOWNS, TraceMetadata
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,22 +60,59 @@ class RecordedTask:
     noise: Floats  # [N, K] recorded time over the median
     overhead_ns: Integers  # [N, K] from a stage being ready and a worker free to its start
     wake_ns: Integers  # [N] from the release to when an idle worker looked for work
+    has_gpu: bool = False  # whether the machine has one
+    # [V, K] narrow time over wide time, medians; None: nothing is known of narrow ones.
+    narrow: Floats | None = None
+    # Before the run, how many times as long the network took narrow; if not known, while it ran.
+    narrow_slowdowns: tuple[float, ...] = ()
     # By variant, the times of its warm-up runs if known: the first budgets came from them.
     warm_up_ns: dict[str, list[tuple[int, ...]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
+class Sharing:
+    """What a trace tells about how tasks shared the cores: see `scheduling.places`."""
+
+    helpers: int = 0
+    has_gpu: bool = False
+    narrow_slowdowns: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """By task how many times as long its network took narrow before the run, if known."""
+
+    @classmethod
+    def of(cls, metadata: TraceMetadata) -> Sharing:
+        """Read it from the metadata."""
+        parameters = metadata.parameters
+        given = {**parameters.get(PERCEPTION, {}), **parameters}
+        return cls(
+            int(given.get("helpers", 0)),
+            bool(metadata.machine.get("gpu")),
+            given.get(NARROW_SLOWDOWNS, {}),
+        )
+
+
+@dataclass(frozen=True)
 class Timeline:
-    """Starts and ends of the stages of all tasks, each in ascending order."""
+    """Starts and ends of the stages of all tasks, each in ascending order.
+
+    `decisions_ns` are the times after which a stage that was ready may have begun: ends of others
+    and, with helpers, releases.
+    """
 
     starts_ns: Sequence[int]
     ends_ns: Sequence[int]
+    decisions_ns: Sequence[int]
+    sharing: Sharing
 
     @classmethod
-    def of(cls, records: Iterable[JobRecord]) -> Timeline:
+    def of(cls, records: Iterable[JobRecord], sharing: Sharing | None = None) -> Timeline:
         """Make the timeline of all jobs of a trace."""
+        records = list(records)
         stages = [stage for record in records for stage in record.stages]
-        return cls(sorted(s.start_ns for s in stages), sorted(s.end_ns for s in stages))
+        ends_ns = sorted(stage.end_ns for stage in stages)
+        decisions_ns, sharing = ends_ns, sharing or Sharing()
+        if sharing.helpers:
+            decisions_ns = sorted([*ends_ns, *(record.release_ns for record in records)])
+        return cls(sorted(s.start_ns for s in stages), ends_ns, decisions_ns, sharing)
 
 
 def read_recording(path: Path) -> list[RecordedTask]:
@@ -78,13 +122,15 @@ def read_recording(path: Path) -> list[RecordedTask]:
     """
     jobs: dict[str, list[JobRecord]] = defaultdict(list)
     try:
-        for job in open_trace(path).jobs():
+        trace = open_trace(path)
+        for job in trace.jobs():
             jobs[job.record.task].append(job.record)
     except (OSError, ValueError) as error:
         raise ConfigurationError(f"trace {path}: {error}") from error
     if not jobs:
         raise ConfigurationError(f"trace {path}: holds no job")
-    timeline = Timeline.of(record for records in jobs.values() for record in records)
+    every = (record for records in jobs.values() for record in records)
+    timeline = Timeline.of(every, Sharing.of(trace.metadata))
     try:
         return [read_task(records, timeline) for _, records in sorted(jobs.items())]
     except ValueError as error:
@@ -95,7 +141,8 @@ def read_task(records: Sequence[JobRecord], timeline: Timeline) -> RecordedTask:
     """Build a recorded task from its records, at least one.
 
     `timeline` covers all tasks of the trace, to tell when workers were busy. `ValueError` if no
-    frame ran to its end, or frames differ in their stages.
+    frame ran to its end, or frames differ in their stages, or a stage only ran narrow and it is
+    not known how many times as long it takes so.
     """
     jobs = sorted(records, key=lambda record: record.release_ns)
     name = jobs[0].task
@@ -104,7 +151,15 @@ def read_task(records: Sequence[JobRecord], timeline: Timeline) -> RecordedTask:
     used = Counter(stage.variant for job in runs for _, _, stage in job)
     variants = tuple(variant for variant, _ in used.most_common())
     spans = {variant: _find_spans(variant, runs, len(stages)) for variant in variants}
-    base_ns = _find_medians(runs, variants, spans, len(stages))
+    slowdowns = tuple(timeline.sharing.narrow_slowdowns.get(name, ()))
+    base_ns, narrow = _find_medians(runs, variants, spans, len(stages), slowdowns)
+    seen = [
+        stage.execution_time_ns
+        / base_ns[variants.index(stage.variant), first : first + span].sum()
+        for job in runs
+        for first, span, stage in job
+        if stage.narrow
+    ]
     releases = np.array([job.release_ns for job in jobs], np.int64)
     deadlines = Counter(job.absolute_deadline_ns - job.release_ns for job in jobs)
     return RecordedTask(
@@ -118,9 +173,12 @@ def read_task(records: Sequence[JobRecord], timeline: Timeline) -> RecordedTask:
         captures_ns=np.array([job.capture_ns for job in jobs], np.int64),
         sequences=np.array([job.sequence for job in jobs], np.int64),
         base_ns=base_ns,
-        noise=_find_noise(runs, variants, base_ns),
-        overhead_ns=_find_overheads(jobs, runs, timeline.ends_ns, len(stages)),
+        noise=_find_noise(runs, variants, base_ns, narrow),
+        overhead_ns=_find_overheads(jobs, runs, timeline, len(stages)),
         wake_ns=_find_wakes(jobs, timeline),
+        has_gpu=timeline.sharing.has_gpu,
+        narrow=narrow if seen or slowdowns else None,
+        narrow_slowdowns=slowdowns or tuple(seen),
     )
 
 
@@ -178,28 +236,45 @@ def _find_medians(
     variants: tuple[str, ...],
     spans: dict[str, tuple[int, ...]],
     count: int,
-) -> Floats:
+    narrow_slowdowns: Sequence[float],
+) -> tuple[Floats, Floats]:
+    """Find the wide times of the stages, and how many times as long they are narrow."""
     times: dict[tuple[str, int], list[int]] = defaultdict(list)
+    narrow_times: dict[tuple[str, int], list[int]] = defaultdict(list)
     for runs in jobs:
         for first, _, stage in runs:
-            times[stage.variant, first].append(stage.execution_time_ns)
+            found = narrow_times if stage.narrow else times
+            found[stage.variant, first].append(stage.execution_time_ns)
+    usual = float(np.median(narrow_slowdowns)) if narrow_slowdowns else 0.0
     base = np.zeros((len(variants), count))
+    factors = np.full(base.shape, np.nan)
     for row, variant in enumerate(variants):
         for first, span in enumerate(spans[variant]):
             if not span:
                 continue
-            if (variant, first) not in times:
-                raise ValueError(f"stage {first + 1} never ran in variant {variant!r}")
-            median_ns = max(1.0, float(np.median(times[variant, first])))
-            base[row, first : first + span] = median_ns / span
-    return base
+            wide, narrow = times[variant, first], narrow_times[variant, first]
+            if not wide and not (narrow and usual):
+                how = "only narrow" if narrow else "never"
+                raise ValueError(f"stage {first + 1} ran {how} in variant {variant!r}")
+            median_ns = np.median(wide) if wide else np.median(narrow) / usual
+            base[row, first : first + span] = max(1.0, float(median_ns)) / span
+            if narrow:
+                factors[row, first : first + span] = np.median(narrow) / max(1.0, median_ns)
+    if not usual and not np.isnan(factors).all():
+        usual = float(np.nanmedian(factors))
+    return base, np.where(np.isnan(factors), usual or 1.0, factors)
 
 
-def _find_noise(jobs: Sequence[list[_Run]], variants: tuple[str, ...], base_ns: Floats) -> Floats:
+def _find_noise(
+    jobs: Sequence[list[_Run]], variants: tuple[str, ...], base_ns: Floats, narrow: Floats
+) -> Floats:
     noise = np.full((len(jobs), base_ns.shape[1]), np.nan)
     for row, runs in enumerate(jobs):
         for first, span, stage in runs:
-            expected = base_ns[variants.index(stage.variant), first : first + span].sum()
+            variant = variants.index(stage.variant)
+            expected = base_ns[variant, first : first + span].sum()
+            if stage.narrow:
+                expected *= narrow[variant, first]
             noise[row, first : first + span] = stage.execution_time_ns / expected
     known = ~np.isnan(noise)
     neighbours = _interpolate(noise)
@@ -211,21 +286,23 @@ def _find_noise(jobs: Sequence[list[_Run]], variants: tuple[str, ...], base_ns: 
 
 
 def _find_overheads(
-    jobs: Sequence[JobRecord], runs: Sequence[list[_Run]], ends_ns: Sequence[int], count: int
+    jobs: Sequence[JobRecord], runs: Sequence[list[_Run]], timeline: Timeline, count: int
 ) -> Integers:
     """Find the time before each stage in which a worker was free and the frame ready.
 
     With several workers it is a lower bound: the worker that became free last need not be this
     one. If the first stage did not wait, the time belongs to `_find_wakes`. For an aborted frame,
-    the time until its abort is that before the stage that did not run.
+    the time until its abort is that before the stage that did not run. With helpers a first stage
+    may have waited until it was due: as long as the second one, if not known.
     """
+    ends_ns = timeline.decisions_ns
     overheads = np.full((len(jobs), count), np.nan)
     for row, (job, located) in enumerate(zip(jobs, runs, strict=True)):
         ready_ns = job.release_ns
         for first, span, stage in located:
             place = bisect_right(ends_ns, stage.start_ns)
             free_ns = ends_ns[place - 1] if place else ready_ns
-            if first or free_ns > ready_ns:
+            if first or (free_ns > ready_ns and not timeline.sharing.helpers):
                 overheads[row, first] = stage.start_ns - max(ready_ns, free_ns)
             overheads[row, first + 1 : first + span] = 0.0
             ready_ns = stage.end_ns
@@ -233,6 +310,8 @@ def _find_overheads(
         if job.outcome is Outcome.ABORTED and 0 < next_stage < count:
             free_ns = ends_ns[bisect_right(ends_ns, job.completion_ns) - 1]
             overheads[row, next_stage] = job.completion_ns - max(ready_ns, free_ns)
+    if timeline.sharing.helpers and count > 1:
+        overheads[:, 0] = overheads[:, 1]
     return np.maximum(0.0, _interpolate(overheads)).astype(np.int64)
 
 
@@ -337,6 +416,7 @@ class RecordedLaboratory:
             clock_table=self.clock_table,
             workers=self.scenario.workers,
             discipline=self.scenario.discipline,
+            helpers=self.scenario.helpers,
             interference=self.interference,
             idle_w=self.clock_table.idle_w[np.newaxis],
             dynamic_w=power_w,
@@ -379,7 +459,7 @@ class RecordedLaboratory:
             ).for_engine(
                 task.stages, task.variants, period_ns=task.period_ns, deadline_ns=task.deadline_ns
             ),
-            spans=task.spans,
+            spans={v: _list_runs(v, spans, task) for v, spans in task.spans.items()},
             arrivals=tuple(map(tuple, np.stack(columns, axis=1).tolist())),
             base_ns=task.base_ns,
             noise=task.noise[rows],
@@ -388,7 +468,21 @@ class RecordedLaboratory:
             loss=self._loss(task),
             overhead_ns=task.overhead_ns[rows],
             wake_ns=task.wake_ns[rows],
+            narrow=task.narrow,
+            narrow_slowdowns=task.narrow_slowdowns,
         )
+
+
+def _list_runs(variant: str, spans: Sequence[int], task: RecordedTask) -> tuple[Run, ...]:
+    """Runs of a variant with their devices: its network's is that of its back end."""
+    backend = variant.partition("@")[2].partition("-")[0]
+    on_gpu = backend.startswith("tensorrt") or (backend == "torch" and task.has_gpu)
+    device = "cuda" if on_gpu else "cpu"
+    firsts = accumulate(spans[:-1], initial=0)
+    return tuple(
+        Run(span, "cpu" if task.stages[first] in SHARED_STAGES else device)
+        for first, span in zip(firsts, spans, strict=True)
+    )
 
 
 class Resampling:

@@ -70,6 +70,8 @@ class TaskSetting:
     variant: str = ""  # the initial one; default: the full network
     from_s: NotNegative = 0.0  # frames come only between from_s and until_s
     until_s: NotNegative = 0.0  # 0 = to the end
+    # How many times as long its network takes narrow, beside others; 0 = it never is.
+    narrow: NotNegative = 0.0
 
     def __post_init__(self) -> None:
         check(
@@ -120,6 +122,7 @@ class _Settings:
     description: str = ""
     frames: PositiveCount = 600  # of the task with the shortest period, without ``--frames``
     discipline: Annotated[str, one_of(*DISCIPLINES)] = "edf"
+    helpers: Count = 0  # beside the workers: for frames, and networks that are narrow
     clocks: Annotated[str, one_of(*CLOCKS)] = "reduced"
     budget_quantile: Quantile = 0.99
     cameras: dict[str, CameraSetting] = field(default_factory=dict)
@@ -155,6 +158,7 @@ class SimulatedTask:
     variant: str
     from_ns: int
     until_ns: int
+    narrow: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,11 +215,16 @@ def load_scenario(path: Path, folders: Sequence[Path] = ()) -> Scenario:
 
 
 def record_scenario(
-    trace: Path, *, block_ms: float = 2000.0, workers: int = 1, discipline: str = "edf"
+    trace: Path,
+    *,
+    block_ms: float = 2000.0,
+    workers: int = 1,
+    discipline: str = "edf",
+    helpers: int = 0,
 ) -> Scenario:
     """The scenario of a job trace, without a file of its own.
 
-    `workers` and `discipline` are those of the engine that was recorded: a trace lacks them.
+    `workers`, `discipline` and `helpers` are those of the engine, which need not be the recorded.
     """
     return Scenario(
         name=trace.stem,
@@ -224,6 +233,7 @@ def record_scenario(
         networks=NetworkFile((NetworkVariant("full", 1.0, 0.0),), {}),
         workers=workers,
         discipline=discipline,
+        helpers=helpers,
         recording=Recording(str(trace), block_ms),
         trace=trace,
     )
@@ -275,6 +285,7 @@ def _expand(
                 variant=setting.variant or variants[0],
                 from_ns=round(setting.from_s * 1e9),
                 until_ns=round(setting.until_s * 1e9),
+                narrow=setting.narrow,
             )
         )
     return tasks

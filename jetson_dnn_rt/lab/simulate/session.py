@@ -254,6 +254,7 @@ def _describe(source: Source, policy: str) -> TraceMetadata:
                 "seed": _TRACED_SEED,
                 "workers": scenario.workers,
                 "discipline": scenario.discipline,
+                "helpers": scenario.helpers,
             }
         },
         source=SOURCE,

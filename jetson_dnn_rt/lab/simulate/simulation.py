@@ -23,6 +23,7 @@ from jetson_dnn_rt.lab.simulate.board import Thermal
 from jetson_dnn_rt.lab.simulate.world import World, WorldTask
 from jetson_dnn_rt.scheduling.engine import Engine
 from jetson_dnn_rt.scheduling.job import Job
+from jetson_dnn_rt.scheduling.places import is_in_network
 from jetson_dnn_rt.tasks import JobRecord, Work
 
 CLOCKS, SURROUNDINGS, STAGE_END, RELEASE, WAKE = range(5)
@@ -74,6 +75,7 @@ class _Task:
         self.slowdown = truth.slowdown.transpose(0, 1, 3, 2).tolist()
         self.quiet = (1.0 - truth.activity).transpose(0, 1, 3, 2, 4).tolist()
         self.loss = truth.loss.tolist()
+        self.narrow = None if truth.narrow is None else truth.narrow.tolist()
         self.overhead_ns = truth.overhead_ns.tolist()
         self.wake_ns = truth.wake_ns.tolist()
         self.arrived = 0
@@ -120,7 +122,7 @@ class Simulation:
 
     def __init__(self, world: World, observer: Observer, *, instant_clocks: bool = False) -> None:
         self.world = world
-        self.engine = Engine(world.workers, world.discipline)
+        self.engine = Engine(world.workers, world.discipline, helpers=world.helpers)
         self.now_ns = 0
         self.clocks = world.clock_table.fastest  # position in effect
         self.clock_log = [(0, self.clocks)]  # when each position took effect
@@ -135,12 +137,13 @@ class Simulation:
         self._co_runner_w = 0.0
         self._clock_event = 0
         self._wake_ns = 0
+        self._asked_ns: int | None = None  # time of the last event that the engine asked for
         # The power is constant between two events, so that its integral is exact.
         self._power_w = 0.0
         self._counted_ns = 0
         self._watt_ns = 0.0
         # By the number of stages already running; the last entry applies to all beyond.
-        beyond = world.workers - len(world.interference)
+        beyond = self.engine.threads - len(world.interference)
         self._interference = [*world.interference, *world.interference[-1:] * beyond]
         self._idle_w = world.idle_w.tolist()
         self._dynamic_w = world.dynamic_w.tolist()
@@ -149,7 +152,8 @@ class Simulation:
         self._thermal_ns = 0
         for truth in world.tasks:
             self._tasks[truth.parameters.name] = _Task(truth)
-            self.engine.add_task(truth.parameters, truth.spans)
+            state = self.engine.add_task(truth.parameters, truth.spans)
+            state.set_narrow(truth.narrow_slowdowns)
 
     @property
     def energy_j(self) -> float:
@@ -226,7 +230,7 @@ class Simulation:
     def _wake_worker(self) -> None:
         """Wake an idle worker after the releases of one instant: it decides once it is awake."""
         wake_ns, self._wake_ns = self._wake_ns, 0
-        if wake_ns and len(self._running) < self.world.workers:
+        if wake_ns and len(self._running) < self.engine.threads:
             self._push(self.now_ns + wake_ns, WAKE, None)
         else:
             self._dispatch()
@@ -239,6 +243,10 @@ class Simulation:
                 # The previous frame may just have ended: process its results first.
                 self._take_ended()
             self._start_stage(job, awake=awake)
+        again_ns = engine.ask_again_ns
+        if again_ns is not None and again_ns != self._asked_ns:
+            self._asked_ns = again_ns
+            self._push(again_ns, WAKE, None)
         self._take_ended()
         self._set_power()
 
@@ -246,7 +254,8 @@ class Simulation:
         task = self._tasks[job.task]
         variant = task.variants[job.variant]
         stage = job.next_stage
-        span = self.engine.tasks[job.task].spans[job.variant][stage]
+        state = self.engine.tasks[job.task]
+        span = state.spans[job.variant][stage]
         if not job.path:
             task.frame_loss = task.frame_watt_ns = 0.0
         row = task.rows[job.sequence]
@@ -260,6 +269,8 @@ class Simulation:
             work_ns += base_ns[covered] * noise[covered]
             task.frame_loss += loss[covered]
         work_ns *= rate * self._interference[len(self._running)]
+        if job.work.narrow and task.narrow is not None and is_in_network(state, job):
+            work_ns *= task.narrow[variant][stage]
         start_ns = self.now_ns + (0 if awake else task.overhead_ns[row][stage])
         end_ns = start_ns + max(1, round(work_ns))
         quiet = task.quiet[self._level][variant][self.clocks][stage]

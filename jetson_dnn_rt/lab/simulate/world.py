@@ -21,6 +21,7 @@ import numpy as np
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable, Integers
 from jetson_dnn_rt.lab.simulate.board import Floats, Noise, Thermal
 from jetson_dnn_rt.lab.simulate.scenario import CoRunner
+from jetson_dnn_rt.scheduling.task_state import Run
 from jetson_dnn_rt.tasks import TaskParameters
 
 
@@ -29,7 +30,7 @@ class WorldTask:
     """True times of a task: V variants, K stages, C clock configurations, N frames."""
 
     parameters: TaskParameters  # for the engine
-    spans: dict[str, tuple[int, ...]]  # by variant: stages in each of its runs
+    spans: dict[str, tuple[int | Run, ...]]  # by variant: its runs, or stages in each of them
     arrivals: tuple[tuple[int, int, int], ...]  # release and capture in ns, sequence; N, in order
     base_ns: Floats  # [V, K] time alone, undisturbed, at the fastest clocks
     noise: Floats  # [N, K] factor on the time of each frame's stages
@@ -39,6 +40,9 @@ class WorldTask:
     overhead_ns: Integers  # [N, K] from a free worker to the start of the stage
     # [N] from a release to when an idle worker looks for work; its first stage has no overhead.
     wake_ns: Integers
+    # [V, K] how many times as long a stage of the network takes narrow; None: it never is.
+    narrow: Floats | None = None
+    narrow_slowdowns: tuple[float, ...] = ()  # what the engine knows of that at the beginning
 
     @cached_property
     def factors(self) -> dict[int, tuple[float, ...]]:
@@ -61,6 +65,7 @@ class World:
     end_ns: int  # energy is counted at least until then
     co_runners: tuple[CoRunner, ...] = ()
     thermal: Thermal | None = None  # without it there is level 0 only
+    helpers: int = 0  # see `scheduling.places`
 
     @cached_property
     def _by_name(self) -> dict[str, WorldTask]:

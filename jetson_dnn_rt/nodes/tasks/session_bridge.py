@@ -109,7 +109,7 @@ class SessionBridge:
             traced,
             settings=self.session.executor.realtime.settings,
             parameters={
-                "workers": self.session.split.workers,
+                **self.session.describe_sharing(),
                 **{name: read_parameters(node) for name, node in nodes.items()},
             },
         )

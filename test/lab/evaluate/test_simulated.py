@@ -5,14 +5,20 @@
 
 from __future__ import annotations
 
+import json
+import random
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from traced_jobs import METADATA, make_record
+from virtual_drive import drive, make_task
 
+from jetson_dnn_rt.cli.main import main
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.lab.evaluate.simulated import WhatIf, change, read_recorded, simulate_recorded
+from jetson_dnn_rt.scheduling.engine import Engine
+from jetson_dnn_rt.scheduling.task_state import Run
 from jetson_dnn_rt.tasks import JobRecord, Outcome
 from jetson_dnn_rt.traces.reader import open_trace
 from jetson_dnn_rt.traces.schema import TracedTask
@@ -24,13 +30,14 @@ PERIOD_NS = 33 * MS
 UNCHANGED = WhatIf()
 
 
-def write(folder, records, *, mode="realtime", stamps_ns=None, warm_up=0):
+def write(folder, records, *, mode="realtime", stamps_ns=None, warm_up=0, parameters=None):
     """A trace; of sequential evaluations with the stamps of the frames."""
     tasks = {
         name: TracedTask("drive#/image_raw", stages=("a", "b"))
         for name in dict.fromkeys(record.task for record in records)
     }
-    metadata = replace(METADATA, tasks=tasks, parameters={"mode": mode, "workers": 1})
+    parameters = {"mode": mode, "workers": 1, **(parameters or {})}
+    metadata = replace(METADATA, tasks=tasks, parameters=parameters)
     with TraceWriter(folder, metadata) as writer:
         for place, record in enumerate(records):
             stamp_ns = None if stamps_ns is None else stamps_ns[place]
@@ -127,6 +134,126 @@ def test_blocks_are_drawn_by_seed(played):
 
 
 # -- sequential traces ---------------------------------------------------------------------------
+
+
+# -- helpers, and narrow networks ----------------------------------------------------------------
+
+STAGES = ("preprocess", "inference", "decode")
+NARROW = 1.5
+ONE_HELPER = WhatIf(helpers=1)
+
+
+CPU, GPU = "full@onnxruntime-fp32", "full@tensorrt-fp16"
+WARM_UP_NS = [(MS, 10 * MS, 2 * MS)]
+
+
+def drive_narrow(every_us, variant=CPU):
+    """Two tasks whose networks run narrow where more frames come than wide ones can do."""
+    engine = Engine(helpers=1)
+    runs = [Run(), Run(device="cuda" if variant == GPU else "cpu"), Run()]
+    for name in "ab":
+        given = {"stages": STAGES, "variants": (variant,), "variant": variant}
+        state = engine.add_task(make_task(name, 70 * MS, **given), {variant: runs})
+        engine.seed_budgets(name, variant, WARM_UP_NS)
+        state.set_narrow([NARROW] if variant == CPU else [])
+
+    def run_ns(job):
+        chance = random.Random(f"{job.task}{job.sequence}{job.next_stage}")
+        time_ns = WARM_UP_NS[0][job.next_stage] + chance.randrange(MS)
+        narrow = job.work.narrow and job.next_stage == 1
+        return round(time_ns * NARROW) if narrow else time_ns
+
+    # Not at once: the engine decides after each release, the simulator after those of an instant.
+    arrivals = [
+        (n * every_us * 1000 + place, name) for n in range(60) for place, name in enumerate("ab")
+    ]
+    return drive(engine, arrivals, run_ns)
+
+
+def write_narrow(folder, records, variant=CPU):
+    given = {"helpers": 1, "warm_up_ns": {name: {variant: WARM_UP_NS} for name in "ab"}}
+    if variant == CPU:
+        given["narrow_slowdowns"] = {name: [NARROW] for name in "ab"}
+    return read_recorded([write(folder, records, parameters=given)])
+
+
+def since_the_first(records):
+    """What happened to each frame, and when."""
+    origin_ns = min(record.release_ns for record in records)
+    found = {}
+    for record in records:
+        stages = [
+            (s.name, s.start_ns - origin_ns, s.end_ns - origin_ns, s.narrow) for s in record.stages
+        ]
+        ended_ns = record.completion_ns - origin_ns
+        found[record.task, record.sequence] = record.outcome, record.reason, ended_ns, stages
+    return found
+
+
+@pytest.mark.parametrize("variant", [CPU, GPU])
+@pytest.mark.parametrize("every_us", [8_000, 11_000, 14_000, 40_000])
+def test_a_run_with_helpers_comes_out_as_it_was(tmp_path, every_us, variant):
+    """To the nanosecond: what was skipped, prepared beside others, narrow or wide."""
+    recorded = drive_narrow(every_us, variant)
+    assert any(record.narrow for record in recorded) == (every_us < 40_000 and variant == CPU)
+    again = run(write_narrow(tmp_path, recorded, variant), ONE_HELPER)
+    assert since_the_first(again.values()) == since_the_first(recorded)
+
+
+def test_without_helpers_nothing_is_narrow(tmp_path):
+    tasks = write_narrow(tmp_path, drive_narrow(11_000))
+    alone, beside = (run(tasks, WhatIf(helpers=helpers)).values() for helpers in (0, 1))
+    assert not any(record.narrow for record in alone)
+    met = [sum(r.outcome is Outcome.MET for r in records) for records in (alone, beside)]
+    assert met[0] < met[1]
+
+
+def test_a_higher_rate_makes_them_narrow_by_what_was_measured_before(tmp_path):
+    recorded = drive_narrow(40_000)
+    assert not any(record.narrow for record in recorded)
+    a, b = write_narrow(tmp_path, recorded)
+    assert a.narrow[0].tolist() == [NARROW] * 3
+    records = run([a, b], WhatIf(helpers=1, rate_hz=90.0)).values()
+    narrow = [s for record in records for s in record.stages if s.narrow]
+    assert len(narrow) > 40
+    assert {stage.name for stage in narrow} == {"inference"}
+    assert all(15 * MS <= stage.execution_time_ns < 16.5 * MS for stage in narrow)
+
+
+def test_wide_times_that_are_not_recorded_follow_from_narrow_ones(tmp_path):
+    """As long as it is known how many times as long these take."""
+    records = [
+        replace(record, stages=(record.stages[0], replace(record.stages[1], narrow=True)))
+        for record in steady(12)
+    ]
+    given = {"helpers": 1, "narrow_slowdowns": {"detector": [2.0]}}
+    (task,) = read_recorded([write(tmp_path / "known", records, parameters=given)])
+    assert task.base_ns.tolist() == [[2 * MS, 1.5 * MS]]
+    with pytest.raises(ConfigurationError, match="stage 2 ran only narrow"):
+        read_recorded([write(tmp_path / "unknown", records, parameters={"helpers": 1})])
+
+
+@pytest.mark.parametrize(
+    ("parameters", "named"),
+    [
+        ({"perception": {"threads": "auto"}}, "detector"),
+        ({"detector": {"threads": "auto"}}, "detector"),
+        ({"perception": {"threads": "auto"}, "detector": {"threads": 2}}, ""),
+        ({"perception": {"threads": 2}}, ""),
+        ({"perception": {"threads": "auto"}, "narrow_slowdowns": {"detector": [1.6]}}, ""),
+    ],
+)
+def test_what_cannot_be_narrow_here_is_said(tmp_path, capsys, caplog, parameters, named):
+    write(tmp_path, steady(), parameters={"helpers": 1, **parameters})
+    assert main(["evaluate", "--mode", "simulated", "--trace", str(tmp_path), "--json"]) == 0
+    result = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert result["helpers"] == 1
+    assert result["narrow"] == (["detector"] if "narrow_slowdowns" in parameters else [])
+    said = "narrow networks of detector are not modelled" in caplog.text
+    assert said == bool(named)
+
+
+# -- times of sequential evaluations -------------------------------------------------------------
 
 
 def sequential(count=12, repeats=1):

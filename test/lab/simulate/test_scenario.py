@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 import yaml
-from worlds import laboratory
+from worlds import laboratory, simulate_frames
 
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.lab.simulate.laboratory import Laboratory
@@ -144,3 +144,18 @@ def test_a_load_step_brings_frames_only_meanwhile():
         else:
             assert releases_s[0] < 0.21
             assert releases_s[-1] > 19.7
+
+
+def test_networks_run_narrow_beside_each_other_where_the_scenario_says_how_slow_that_is(tmp_path):
+    """With a thread for it, and more frames than wide networks one after the other can do."""
+    task = "network: resnet50, period_ms: 100, deadline_ms: 1000"
+    text = f"board: tx2\nworkers: 1\ntasks: [{{{task}, name: a}}, {{{task}, name: b}}]\n"
+    narrow = text.replace(", name", ", narrow: 1.5, name")
+    for content, expected in (
+        (narrow + "helpers: 1\n", True),
+        (narrow, False),
+        (text + "helpers: 1\n", False),
+    ):
+        source = Laboratory(load_scenario(write(tmp_path, content), (SCENARIOS,)))
+        frames = simulate_frames(source, "static", frames=60)
+        assert any(frame.record.narrow for frame in frames) == expected

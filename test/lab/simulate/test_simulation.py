@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from worlds import GPU_W, IDLE_W, MEMORY_W, MS, make_task, make_world, run
 
 from jetson_dnn_rt.lab.simulate.board import Thermal
 from jetson_dnn_rt.lab.simulate.scenario import CoRunner
 from jetson_dnn_rt.lab.simulate.simulation import Simulation
+from jetson_dnn_rt.scheduling.task_state import Run
 from jetson_dnn_rt.tasks import Outcome
 
 
@@ -105,6 +108,25 @@ def test_a_busy_worker_need_not_wake_up():
     starts = [[stage.start_ns / MS for stage in frame.record.stages] for frame in frames]
     assert starts == [[0.5, 1.6], [2.7, 3.8]]
     assert [frame.record.overhead_ns / MS for frame in frames] == [0.6, 0.7]
+
+
+def test_a_helper_prepares_a_frame_beside_a_network_just_in_time():
+    """That of b is asked for by the engine at 100, when no event is."""
+    stages = ("preprocess", "inference", "decode")
+    runs = dict.fromkeys(("full", "half"), (Run(), Run(device="cuda"), Run()))
+    tasks = []
+    for name in "ab":
+        task = make_task(name, [0.0], (10.0, 100.0, 20.0), deadline_ms=1000.0)
+        parameters = replace(task.parameters, stages=stages)
+        tasks.append(replace(task, parameters=parameters, spans=runs))
+    frames = []
+    simulation = Simulation(make_world(*tasks, helpers=1), frames.append)
+    for task in tasks:
+        name = task.parameters.name
+        simulation.engine.seed_budgets(name, "full", [(10 * MS, 100 * MS, 20 * MS)])
+    simulation.run()
+    times = [[(s.start_ns / MS, s.end_ns / MS) for s in f.record.stages] for f in frames]
+    assert times == [[(0, 10), (10, 110), (110, 130)], [(100, 110), (110, 210), (210, 230)]]
 
 
 def test_energy_is_exact():
