@@ -29,7 +29,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -406,19 +406,9 @@ def _play(
     side: str,
 ) -> list[JobRecord]:
     tasks = loaded[args.stages if side in ("staged", "both") else 1]
-    records: list[JobRecord] = []
-    executor = Executor(1)
-    with frozen_garbage(), running(executor):
-        for task in tasks:
-            stages = task.stages if side in ("cancelled", "both") else _without_cancel(task.stages)
-            add_task(
-                executor,
-                task,
-                lambda record, work: records.append(record),
-                stages=stages,
-                deadline_ns=deadline_ns,
-                period_ns=round(period_ns),
-            )
+    times_ns = [(round(period_ns), deadline_ns)] * len(tasks)
+    cancels = side in ("cancelled", "both")
+    with _recording(Executor(1), tasks, times_ns, cancels=cancels) as (executor, records):
         names = [task.name for task in tasks]
         count = max(1, round(args.seconds * 1e9 / period_ns))
         for index, _ in tick(executor.clock, period_ns, count):
@@ -426,6 +416,29 @@ def _play(
             executor.submit(names, frame, executor.clock.now_ns())
         drain(executor)
     return records
+
+
+@contextmanager
+def _recording(
+    executor: Executor,
+    tasks: Sequence[Task],
+    times_ns: Sequence[tuple[int, int]],
+    *,
+    cancels: bool = True,
+) -> Iterator[tuple[Executor, list[JobRecord]]]:
+    """Run tasks with these periods and deadlines, and record their jobs."""
+    records: list[JobRecord] = []
+    with frozen_garbage(), running(executor):
+        for task, (period_ns, deadline_ns) in zip(tasks, times_ns, strict=True):
+            add_task(
+                executor,
+                task,
+                lambda record, work: records.append(record),
+                stages=task.stages if cancels else _without_cancel(task.stages),
+                deadline_ns=deadline_ns,
+                period_ns=period_ns,
+            )
+        yield executor, records
 
 
 def _without_cancel(stages: Stages) -> Stages:
@@ -470,25 +483,14 @@ def _play_urgent(
     side: str,
 ) -> list[JobRecord]:
     long_ns, short_ns = map(find_cost_ns, loaded[1])
-    periods_ns = (round(4.0 * long_ns), round(1.3 * long_ns))
-    deadlines_ns = (periods_ns[0], round(4.0 * short_ns))
-    records: list[JobRecord] = []
-    executor = Executor(1, cancels_for_urgent=side == "cancelled")
-    with frozen_garbage(), running(executor):
-        names = []
-        tasks = loaded[args.stages if side == "staged" else 1]
-        for task, period_ns, deadline_ns in zip(tasks, periods_ns, deadlines_ns, strict=True):
-            add_task(
-                executor,
-                task,
-                lambda record, work: records.append(record),
-                deadline_ns=deadline_ns,
-                period_ns=period_ns,
-            )
-            names.append(task.name)
+    long_period_ns, short_period_ns = round(4.0 * long_ns), round(1.3 * long_ns)
+    times_ns = [(long_period_ns, long_period_ns), (short_period_ns, round(4.0 * short_ns))]
+    tasks = loaded[args.stages if side == "staged" else 1]
+    given = Executor(1, cancels_for_urgent=side == "cancelled")
+    with _recording(given, tasks, times_ns) as (executor, records):
         due = sorted(
-            (round(time_ns), name)
-            for name, period_ns in zip(names, periods_ns, strict=True)
+            (round(time_ns), task.name)
+            for task, (period_ns, _) in zip(tasks, times_ns, strict=True)
             for time_ns in np.arange(0.0, args.seconds * 1e9, period_ns)
         )
         begin_ns = executor.clock.now_ns()

@@ -13,16 +13,21 @@ layout or device converts them, in its own time.
 from __future__ import annotations
 
 import importlib
+import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from jetson_dnn_rt.errors import JetsonDnnRtError
 from jetson_dnn_rt.models.model import Part
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 Array = Any
 """A numpy array, or an object with ``__cuda_array_interface__``; numpy has no type for both."""
@@ -64,6 +69,32 @@ class CompiledStore(Protocol):
 
     def store(self, data: bytes) -> None:
         """Store it, in the place of what was stored before; never fails."""
+
+
+def open_kept(
+    store: CompiledStore | None,
+    part: Part,
+    open_network: Callable[[bytes], T],
+    read_shapes: Callable[[T], Sequence[Sequence[int]]],
+    expected: Sequence[Sequence[int]],
+) -> T | None:
+    """Open what was compiled before; None where nothing was, or it is of no use, which is logged.
+
+    `read_shapes` gives the shapes of the inputs of an opened network, which are to be `expected`.
+    """
+    data = None if store is None else store.load()
+    if data is None:
+        return None
+    try:
+        network = open_network(data)
+        shapes = list(map(tuple, read_shapes(network)))
+    except Exception as error:  # the libraries' own classes share no base
+        logger.warning("%s is compiled again, what was stored fails: %s", part.name, error)
+        return None
+    if shapes != list(map(tuple, expected)):
+        logger.warning("%s is compiled again, what was stored takes %s", part.name, shapes)
+        return None
+    return network
 
 
 class RunnerClosedError(JetsonDnnRtError):

@@ -22,6 +22,7 @@ from jetson_dnn_rt.backends.base import (
     HostRunner,
     Runner,
     inspect_library,
+    open_kept,
 )
 from jetson_dnn_rt.clock import Clock
 from jetson_dnn_rt.errors import ModelError, RunCancelledError
@@ -114,25 +115,13 @@ def _optimize(part: Part, precision: str, threads: int, store: CompiledStore | N
     return session
 
 
-def _load_optimized(store: CompiledStore, threads: int, part: Part) -> Any:
-    """A session of the graph as it was optimised before; None where it cannot be had."""
+def _open_optimized(data: bytes, threads: int) -> Any:
+    """A session of a graph that was optimised before."""
     import onnxruntime
 
-    data = store.load()
-    if data is None:
-        return None
     options = _make_options(threads)
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    try:
-        session = _open_session(data, options)
-    except Exception as error:  # ONNX Runtime's own classes share no base but Exception
-        logger.warning("%s is optimised again, what was stored fails: %s", part.name, error)
-        return None
-    shapes = tuple(tuple(value.shape) for value in session.get_inputs())
-    if shapes != tuple(map(tuple, part.input_shapes)):
-        logger.warning("%s is optimised again, what was stored takes %s", part.name, shapes)
-        return None
-    return session
+    return _open_session(data, options)
 
 
 class OnnxRuntimeRunner(HostRunner):
@@ -160,7 +149,13 @@ class OnnxRuntimeRunner(HostRunner):
         self.precision = precision
         self.version = str(onnxruntime.__version__)
         self._make_options = onnxruntime.RunOptions
-        session = None if compiled is None else _load_optimized(compiled, threads, part)
+        session = open_kept(
+            compiled,
+            part,
+            lambda data: _open_optimized(data, threads),
+            lambda session: [value.shape for value in session.get_inputs()],
+            part.input_shapes,
+        )
         self._session: Any = session or _optimize(part, precision, threads, compiled)
         self._run_options: Any = None  # of the last run
         self._names = [value.name for value in self._session.get_inputs()]

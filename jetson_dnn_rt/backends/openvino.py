@@ -25,6 +25,7 @@ from jetson_dnn_rt.backends.base import (
     HostRunner,
     Runner,
     inspect_library,
+    open_kept,
 )
 from jetson_dnn_rt.clock import Clock
 from jetson_dnn_rt.errors import ModelError, RunCancelledError
@@ -175,29 +176,11 @@ def _store_compiled(store: CompiledStore, compiled: Any, turned: frozenset[int])
     store.store(json.dumps(sorted(turned)).encode() + b"\n" + compiled.export_model().getvalue())
 
 
-def _load_compiled(
-    store: CompiledStore, options: Mapping[str, Any], part: Part, turns_maps: bool
-) -> tuple[Any, frozenset[int]] | None:
-    """What `_compile` gave before; None where it did not, or that cannot be read."""
-    data = store.load()
-    if data is None:
-        return None
+def _open_compiled(data: bytes, options: Mapping[str, Any]) -> tuple[Any, frozenset[int]]:
+    """What `_compile` gave before, from what `_store_compiled` stored."""
     head, _, network = data.partition(b"\n")
-    try:
-        turned = frozenset(map(int, json.loads(head)))
-        compiled = _open_core().import_model(network, "CPU", options)
-        shapes = [tuple(port.shape) for port in compiled.inputs]
-    except (RuntimeError, ValueError, TypeError) as error:
-        logger.warning("%s is compiled again, openvino cannot read its own: %s", part.name, error)
-        return None
-    wanted = [
-        (shape[0], *shape[2:], shape[1]) if turns_maps and _is_map(shape) else tuple(shape)
-        for shape in part.input_shapes
-    ]
-    if shapes != wanted:
-        logger.warning("%s is compiled again, what was stored takes %s", part.name, shapes)
-        return None
-    return compiled, turned
+    turned = frozenset(map(int, json.loads(head)))
+    return _open_core().import_model(network, "CPU", options), turned
 
 
 class OpenVinoRunner(HostRunner):
@@ -231,10 +214,18 @@ class OpenVinoRunner(HostRunner):
             "NUM_STREAMS": 1,
             "ENABLE_CPU_PINNING": False,
         }
-        found = None
-        if compiled is not None:
-            found = _load_compiled(compiled, options, part, self._turns_maps)
-        network, self._turned = found or _compile(part, precision, options, self._turns_maps)
+        turns_maps = self._turns_maps
+        found = open_kept(
+            compiled,
+            part,
+            lambda data: _open_compiled(data, options),
+            lambda found: [tuple(port.shape) for port in found[0].inputs],
+            [
+                (shape[0], *shape[2:], shape[1]) if turns_maps and _is_map(shape) else shape
+                for shape in part.input_shapes
+            ],
+        )
+        network, self._turned = found or _compile(part, precision, options, turns_maps)
         if compiled is not None and found is None:
             _store_compiled(compiled, network, self._turned)
         self._request: Any = network.create_infer_request()

@@ -266,7 +266,7 @@ class Task:
 
     @property
     def memory_bytes(self) -> int:
-        """Memory of the loaded variants, with a share of that of the batches."""
+        """Growth of the process for its variants, see `Pipeline`, and its share of the batches."""
         return self.variants.memory_bytes + self.batch_bytes
 
     # -- batches -------------------------------------------------------------------------------

@@ -41,7 +41,8 @@ class Pipeline:
     result owns its arrays; everything between belongs to the runners and is written over by the
     next frame. One frame at a time, of all pipelines that share a frame processor. The pipeline
     closes its runners, not the processor. `memory_bytes` is the growth of the process when it was
-    made.
+    made: with what the back end needed for compiling and keeps, which a network that was compiled
+    in an earlier start does not have (`CompiledNetwork`).
     """
 
     def __init__(

@@ -320,7 +320,7 @@ class VariantSet:
 
     @property
     def memory_bytes(self) -> int:
-        """Memory of all loaded variants."""
+        """Growth of the process when the variants were loaded; see `Pipeline`."""
         return sum(pipeline.memory_bytes for pipeline in self.pipelines.values())
 
     def close(self) -> None:
