@@ -29,6 +29,7 @@ from jetson_dnn_rt.backends.base import (
 )
 from jetson_dnn_rt.clock import Clock
 from jetson_dnn_rt.errors import ModelError, RunCancelledError
+from jetson_dnn_rt.models.graph.empty_branches import compute_empty_lists
 from jetson_dnn_rt.models.graph.quantized_part import count_quantized, make_unsigned
 from jetson_dnn_rt.models.model import Part
 
@@ -160,7 +161,7 @@ def _compile(
     core = _open_core()
     turned: frozenset[int] = frozenset()
     try:
-        network = core.read_model(model=make_unsigned(data))
+        network = core.read_model(model=compute_empty_lists(make_unsigned(data)))
         network.reshape({index: list(shape) for index, shape in enumerate(part.input_shapes)})
         if turns_maps:
             network, turned = _set_layouts(network, part.inner_outputs)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import numpy as np
+import onnx
 import pytest
 import torch
 from networks import BoxesAndScores, BrightColumns, Classifier, make_model
@@ -16,6 +17,7 @@ from networks import BoxesAndScores, BrightColumns, Classifier, make_model
 from jetson_dnn_rt.backends.base import RunnerClosedError
 from jetson_dnn_rt.backends.registry import create_runner, inspect_backend
 from jetson_dnn_rt.errors import ModelError
+from jetson_dnn_rt.models.graph.empty_branches import compute_empty_lists
 from jetson_dnn_rt.models.sources.registry import load_model
 from jetson_dnn_rt.variants.network import IMAGE, Network, run_piece
 from jetson_dnn_rt.variants.spec import FULL
@@ -164,6 +166,37 @@ def test_outputs_whose_length_changes(backend, precision):
         np.testing.assert_array_equal(labels, np.arange(count))
         assert np.issubdtype(labels.dtype, np.integer)
         np.testing.assert_allclose(scores, np.full(count, 0.75))
+
+
+class SuppressedColumns(BrightColumns):
+    """Its boxes of one label suppress each other, in a branch that an empty list does not take."""
+
+    def forward(self, image):
+        boxes, labels, scores = super().forward(image)
+        keep = pytest.importorskip("torchvision").ops.batched_nms(boxes, scores, labels, 0.5)
+        return boxes[keep], labels[keep], scores[keep]
+
+
+@pytest.mark.parametrize(("backend", "precision"), VARIANTS)
+def test_a_picture_without_objects_has_no_boxes(backend, precision):
+    model = make_model(SuppressedColumns(), SIZE)
+    nodes = onnx.load_from_string(model.onnx_model()).graph.node
+    assert "If" in {node.op_type for node in nodes}
+    runner = create(model, backend, precision)
+    image = runner.allocate_input()
+    for count in (3, 0, 7, 0):
+        image[:] = 0.0
+        image[0, 0, 0, :count] = 0.75
+        shapes = [output.shape for output in runner.run([image])]
+        assert shapes == [(count, 4), (count,), (count,)]
+
+
+def test_graphs_without_empty_branches_stay_as_they_are():
+    data = make_model(Classifier(), SIZE).onnx_model()
+    assert compute_empty_lists(data) is data
+    rewritten = compute_empty_lists(make_model(SuppressedColumns(), SIZE).onnx_model())
+    onnx.checker.check_model(onnx.load_from_string(rewritten))
+    assert compute_empty_lists(rewritten) is rewritten
 
 
 @pytest.mark.parametrize(("backend", "precision"), VARIANTS)
