@@ -15,6 +15,8 @@ frame's arrival. The usual node knows no deadlines: its rounds are judged by all
 ``sequential`` is this package with one network at a time on all cores, in place of
 ``threads: auto``.
 
+A consumer that fails ends its round, not the benchmark: the cell says so, and has not passed.
+
 Bars, at every load and deadline: of the frames that it admits (begins because their budget fits;
 the usual node begins all that it receives) this package delivers at least 95 % in time, and it
 delivers at least as many results in time per second as the usual node (where the machine keeps up:
@@ -31,7 +33,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -39,7 +41,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from benchmarks.harness.options import CORES, Options, echo
-from benchmarks.harness.processes import Child
+from benchmarks.harness.processes import BenchmarkError, Child
 from benchmarks.harness.tables import Report, say, tabulate
 from benchmarks.harness.tasks import configure, find_cost_ns, load_task, write_frames
 from benchmarks.harness.timing import take_turns
@@ -113,6 +115,14 @@ class Played(NamedTuple):
     last_ns: int
 
 
+@dataclass
+class Rounds:
+    """Rounds of one side, and why further ones failed."""
+
+    played: list[Played] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+
+
 def read_sent_ns(path: Path) -> dict[int, int]:
     """Read when each frame was handed on to be published, by its stamp, in the system clock."""
     # A truncated last line is left out.
@@ -126,16 +136,17 @@ def published_ns(work: Work) -> int:
 
 
 def describe(
-    rounds: Sequence[Played], stamps_ns: Sequence[int], tasks: int, deadline_ns: int
+    rounds: Rounds, stamps_ns: Sequence[int], tasks: int, deadline_ns: int
 ) -> dict[str, Any]:
     """Describe how one side handled the frames of one load that were captured inside a round.
 
     ``frames`` are those sent, times the number of tasks; a deadline runs from a frame's stamp to
-    the publication of its result. Ratios are None if nothing was counted.
+    the publication of its result. Ratios and rates are None if nothing was counted.
     """
-    rows = [row for one in rounds for row in one.rows if one.first_ns <= row[1] <= one.last_ns]
-    frames = tasks * sum(one.first_ns <= t <= one.last_ns for one in rounds for t in stamps_ns)
-    seconds = sum(one.last_ns - one.first_ns for one in rounds) / 1e9
+    played = rounds.played
+    rows = [row for one in played for row in one.rows if one.first_ns <= row[1] <= one.last_ns]
+    frames = tasks * sum(one.first_ns <= t <= one.last_ns for one in played for t in stamps_ns)
+    seconds = sum(one.last_ns - one.first_ns for one in played) / 1e9
     published = [(row, end - row.stamp_ns) for row in rows if (end := row.published_ns)]
     in_time = [row for row, age_ns in published if age_ns <= deadline_ns]
     started = sum(row.start_ns is not None for row in rows)
@@ -152,13 +163,14 @@ def describe(
         "met_ratio": len(in_time) / frames if frames else None,
         "met_ratio_started": len(in_time) / started if started else None,
         "met_ratio_admitted": met_admitted / admitted if admitted else None,
-        "in_time_per_s": len(in_time) / seconds,
+        "in_time_per_s": len(in_time) / seconds if seconds else None,
         "age_ms": {
             name: order_statistic(ages_ms, share) if ages_ms else None
             for name, share in (("p50", 0.5), ("p99", 0.99))
         },
         "in_time_by_task": dict(Counter(row.task for row in in_time)),
         "outcomes": dict(Counter(row.outcome for row in rows).most_common()),
+        "failures": rounds.failures,
     }
 
 
@@ -187,7 +199,7 @@ def add_arguments(add: Options) -> None:
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    """Measure both sides at every load; `BenchmarkError` when one of the processes fails."""
+    """Measure both sides at every load; `BenchmarkError` when camera or listener fail."""
     # Random weights if the source needs any: only time counts here.
     size = tuple(args.segmenter_size) if args.segmenter.startswith("torchvision:") else ()
     variants = [args.variant] if args.variant else []
@@ -239,10 +251,17 @@ def report(result: Mapping[str, Any]) -> Report:
         for side in SIDES
     ]
 
-    def show_tasks(row: Mapping[str, Any]) -> str:
+    def show_tasks(row: Mapping[str, Any]) -> str | None:
         found = (row["in_time_by_task"].get(task, 0) for task in result["models"])
+        if not row["seconds"]:
+            return None
         return " + ".join(f"{count / row['seconds']:.1f}" for count in found)
 
+    failures = [
+        f"{row['load']:g}x, {row['factor']:g}x, {row['side']}: failed, {failure}"
+        for row in rows
+        for failure in row.get("failures", ())  # earlier results have none
+    ]
     return [
         f"alone: {alone}; deadline: factor x {sum(result['execution_alone_ms'].values()):.1f} ms",
         tabulate(
@@ -258,11 +277,12 @@ def report(result: Mapping[str, Any]) -> Report:
                 lambda row: ("yes" if row["passed"] else "NO") if row["side"] == "ours" else "",
             ),
         ),
+        "\n".join(failures),
     ]
 
 
-def _ratio(one: float, other: float) -> float | None:
-    return one / other if other else None
+def _ratio(one: float | None, other: float | None) -> float | None:
+    return one / other if one is not None and other else None
 
 
 def _export(task: TaskConfig, folder: Path) -> TaskConfig:
@@ -296,7 +316,7 @@ def _measure_load(
     """Measure every side at one load, and judge it by each deadline."""
     folder = spec.output.parent
     sides = [("naive", 0.0), *product(SIDES[:2], deadlines_ms)]
-    rounds: dict[tuple[str, float], list[Played]] = {side: [] for side in sides}
+    rounds = {side: Rounds() for side in sides}
     stamps_file, received_file = folder / "stamps", folder / "received"
     source = f"images:{folder / 'frames'}"
     with (
@@ -313,15 +333,20 @@ def _measure_load(
             )
             (folder / "spec").write_bytes(pickle.dumps(own))
             role = "naive" if side == "naive" else "ours"
-            with Child(python_command(NODES, role, str(folder / "spec"))):
-                time.sleep(SETTLE_S)
-                first_ns = time.time_ns()
-                time.sleep(args.seconds)
-                last_ns = time.time_ns()
-                # The last frames get the time until their deadline.
-                time.sleep(2 * deadline_ms / 1e3)
+            try:
+                with Child(python_command(NODES, role, str(folder / "spec"))):
+                    time.sleep(SETTLE_S)
+                    first_ns = time.time_ns()
+                    time.sleep(args.seconds)
+                    last_ns = time.time_ns()
+                    # The last frames get the time until their deadline.
+                    time.sleep(2 * deadline_ms / 1e3)
+            except BenchmarkError as error:
+                say(f"overload: {side}: {error}")
+                rounds[side, factor].failures.append(str(error))
+                continue
             rows = [FrameRow(*row) for row in json.loads(spec.output.read_text(encoding="utf-8"))]
-            rounds[side, factor].append(Played(rows, first_ns, last_ns))
+            rounds[side, factor].played.append(Played(rows, first_ns, last_ns))
     stamps_ns = list(read_sent_ns(stamps_file))
     received = json.loads(received_file.read_text(encoding="utf-8"))
     cells = []
@@ -351,7 +376,9 @@ def _measure_load(
 
 
 def is_better(ours: Mapping[str, Any], naive: Mapping[str, Any]) -> bool:
-    """Whether the bars hold."""
+    """Whether the bars hold; they do not where a round failed."""
+    if ours["failures"] or naive["failures"]:
+        return False
     kept_up = min(ours["met_ratio"] or 0.0, naive["met_ratio"] or 0.0) >= KEPT_UP_BAR
     least = naive["in_time_per_s"] * (KEPT_UP_BAR if kept_up else 1.0)
     ages = [(ours["age_ms"][name], naive["age_ms"][name]) for name in ("p50", "p99")]

@@ -8,7 +8,16 @@ import struct
 import benches
 import pytest
 
-from benchmarks.overload.bench import FrameRow, Played, describe, read_sent_ns
+from benchmarks.overload import bench
+from benchmarks.overload.bench import (
+    FrameRow,
+    Played,
+    Rounds,
+    describe,
+    is_better,
+    read_sent_ns,
+)
+from jetson_dnn_rt.safety.children import code_command
 
 MS = 1_000_000
 
@@ -22,7 +31,7 @@ def make_row(stamp, published, *, started=True, admitted=True):
 
 def judge(rows, stamps_ns, tasks, deadline, *windows):
     rounds = [Played(rows, first * MS, last * MS) for first, last in windows]
-    return describe(rounds, stamps_ns, tasks, deadline * MS)
+    return describe(Rounds(rounds), stamps_ns, tasks, deadline * MS)
 
 
 def test_judged_by_hand():
@@ -51,6 +60,7 @@ def test_judged_by_hand():
         "age_ms": {"p50": 50.0, "p99": 51.0},
         "in_time_by_task": {"detector": 2},
         "outcomes": {"met": 3, "x": 2},
+        "failures": [],
     }
 
 
@@ -66,6 +76,18 @@ def test_rounds_are_added():
     assert (both["seconds"], both["frames"], both["in_time"]) == (0.2, 2, 1)
     assert both["age_ms"] == {"p50": 1.0, "p99": 9.0}
     assert both["outcomes"] == {"met": 2}
+
+
+def test_a_cell_with_a_failed_round_has_not_passed():
+    good = judge([make_row(0, 1)], [0], 1, 5, (0, 100))
+    naive = judge([make_row(0, 2)], [0], 1, 5, (0, 100))
+    assert is_better(good, naive)
+    assert not is_better(good | {"failures": ["ended with exit code 1"]}, naive)
+    assert not is_better(good, naive | {"failures": ["ended with exit code 1"]})
+    none = describe(Rounds([], ["did not become ready"]), [0], 1, 5)
+    assert (none["seconds"], none["in_time_per_s"], none["failures"]) == (
+        0.0, None, ["did not become ready"],
+    )  # fmt: skip
 
 
 def test_stamps_of_a_camera_that_was_ended_while_writing(tmp_path):
@@ -109,3 +131,27 @@ def test_both_sides_deliver():
     assert load["listener"]["class_mask"] > 0
     assert result["command"].startswith("python -m benchmarks overload")
     assert result["machine"]["cores"] >= 1
+
+
+@pytest.mark.slow
+def test_a_consumer_that_fails_does_not_end_the_benchmark(monkeypatch):
+    pytest.importorskip("rclpy")
+    pytest.importorskip("vision_msgs.msg")
+
+    def make_command(module, role, *rest):
+        return code_command("raise SystemExit(3)") if role == "ours" else make(module, role, *rest)
+
+    make = bench.python_command
+    monkeypatch.setattr(bench, "python_command", make_command)
+    code, result = benches.run(
+        "overload",
+        "--detector null:10 --segmenter null:10,segmentation --loads 0.5 --rounds 1 --seconds 1 "
+        "--deadline-factors 5",
+    )
+    (cell,) = result["cells"]
+    assert (code, cell["passed"], result["passed"]) == (1, False, False)
+    assert cell["naive"]["published"] > 0
+    assert (cell["naive"]["failures"], cell["ours"]["published"]) == ([], 0)
+    (failure,) = cell["ours"]["failures"]
+    assert "did not become ready" in failure
+    assert f"0.5x, 5x, ours: failed, {failure}" in benches.show("overload", result)
