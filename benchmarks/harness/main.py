@@ -42,6 +42,7 @@ BENCHMARKS = {
     "export_c": "exported C sources against the same kernels under TVM's runtime, in turn",
     "fidelity": "a recorded run against its replay in the simulator: misses and p99",
     "gpu": "plain torch, CUDA graphs and TensorRT, whole and in stages, on a CUDA GPU",
+    "inside": "time of a network inside the node against its bare back end, in turn",
     "multi_dnn": "many DNNs at once: processes, the paper's queue, ours; as one table",
     "overhead": "overhead of the package on a frame, composed and between processes",
     "paper000": "ResNet, GoogLeNet, DeepLabv3, YOLO and ours: best, worst, tail, layers",

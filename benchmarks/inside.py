@@ -1,0 +1,228 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
+"""Compare the time of a network inside the node with that of its bare back end.
+
+One network on frames of a video, in three processes in turn, each with this package's set-up of a
+process and the same number of threads:
+
+- bare: a runner of the back end and nothing else, one run after the other;
+- paced: the same, each run begins a period after the last one began, as frames come;
+- node: the composed graph, camera and detector, at that rate: the execution time of the stages of
+  the network in the records of its jobs.
+
+The period is such that the runs take `--load` of it. What paced takes longer than bare is due to
+caches and cores that cool down between frames, whatever runs the network; the rest is the node's.
+Bar: p50 and p99 in the node at most 1.1 times those of bare, the median over the rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+
+from benchmarks.harness.options import BESIDE, CORES, DATA, VIDEO, YOLOX, Options, echo
+from benchmarks.harness.processes import BenchmarkError
+from benchmarks.harness.tables import Report, say, say_verdict, tabulate
+from benchmarks.harness.tasks import configure
+from benchmarks.harness.timing import quantile_ms, take_turns
+from jetson_dnn_rt.backends.registry import create_runner
+from jetson_dnn_rt.clock import SteadyClock
+from jetson_dnn_rt.config.process import RealtimeConfig
+from jetson_dnn_rt.config.task import NO_CACHE
+from jetson_dnn_rt.runtime.realtime import Realtime
+from jetson_dnn_rt.runtime.task import open_model
+from jetson_dnn_rt.safety.children import child_environment, python_command
+from jetson_dnn_rt.tasks import SHARED_STAGES, JobRecord, Outcome, Work
+from jetson_dnn_rt.variants.measuring.sample_frames import open_frames, prepare_inputs
+from jetson_dnn_rt.variants.spec import VariantSpec
+
+BAR = 1.1
+SIDES = ("bare", "paced", "node")
+SHARES = {"p50": 0.5, "p99": 0.99}
+FRAMES = 16
+WARM_UP_RUNS = 20
+_LIMIT_S = 120.0  # of a process, besides the time that it measures
+
+
+def add_arguments(add: Options) -> None:
+    """Add the options of the benchmark."""
+    add("--data", DATA, f"folder with {VIDEO} and {YOLOX} ({BESIDE})", metavar="DIR")
+    add(
+        "--variants", ["full@onnxruntime-fp32", "full@openvino-fp32"], "of the network",
+        metavar="NAME",
+    )  # fmt: skip
+    add("--load", 0.5, "share of a period that the network takes", above=0, most=1)
+    add("--threads", CORES, "of one inference (default: all cores)", least=1)
+    add("--rounds", 3, "of every variant and side", least=1)
+    add("--seconds", 6.0, "of a round", above=0)
+
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """Measure the sides in turn; `BenchmarkError` when one of the processes fails."""
+    variants = []
+    with tempfile.TemporaryDirectory(prefix="inside-") as name:
+        folder = Path(name)
+        _write_frames(args.data / VIDEO, folder / "frames")
+        for variant in args.variants:
+            spec = {
+                "variant": variant,
+                "model": f"onnx:{args.data / YOLOX}",
+                "threads": args.threads,
+                "seconds": args.seconds,
+                "frames": str(folder / "frames"),
+                "output": str(folder / "times"),
+            }
+            period_ms = quantile_ms(_play("bare", {**spec, "seconds": 1.0}), 0.5) / args.load
+            rounds: dict[str, list[dict[str, float]]] = {side: [] for side in SIDES}
+            for side in take_turns(SIDES, args.rounds, f"inside: {variant}"):
+                times = _play(side, {**spec, "period_ms": period_ms})
+                figures = {key: quantile_ms(times, share) for key, share in SHARES.items()}
+                rounds[side].append({"runs": len(times), **figures})
+            variants.append(describe(variant, period_ms, rounds))
+    return {
+        "video": VIDEO,
+        "model": YOLOX,
+        "bar": BAR,
+        **echo(args, "load threads rounds seconds"),
+        "variants": variants,
+        "passed": all(one["passed"] for one in variants),
+    }
+
+
+def describe(
+    variant: str, period_ms: float, rounds: Mapping[str, list[dict[str, float]]]
+) -> dict[str, Any]:
+    """Describe the sides of a variant by medians over their rounds."""
+    sides: dict[str, dict[str, float]] = {}
+    for side, played in rounds.items():
+        sides[side] = {"runs": sum(one["runs"] for one in played)}
+        for key in SHARES:
+            # Round by round, since the machine is not the same all the time.
+            ratios = [a[key] / b[key] for a, b in zip(played, rounds["bare"], strict=True)]
+            sides[side] |= {
+                f"{key}_ms": statistics.median(one[key] for one in played),
+                f"{key}_ratio": statistics.median(ratios),
+            }
+    passed = all(sides["node"][f"{key}_ratio"] <= BAR for key in SHARES)
+    return {"variant": variant, "period_ms": period_ms, "sides": sides, "passed": passed}
+
+
+def report(result: Mapping[str, Any]) -> Report:
+    """Make a line for each variant and side."""
+    rows = [
+        {"side": side, **one, **figures}
+        for one in result["variants"]
+        for side, figures in one["sides"].items()
+    ]
+    return [
+        f"{result['threads']} threads, the network takes {result['load']:g} of the time",
+        tabulate(
+            rows,
+            "variant, side, runs, p50 ms=p50_ms:.2f, p99 ms=p99_ms:.2f",
+            "p50 x bare=p50_ratio:.2f, p99 x bare=p99_ratio:.2f",
+        ),
+        f"bar: node <= {BAR:g} x bare: {say_verdict(result['passed'])}",
+    ]
+
+
+def _write_frames(video: Path, folder: Path) -> None:
+    """Write some frames as files that cost a camera next to nothing to read."""
+    folder.mkdir()
+    for frame in open_frames(f"video:{video}", FRAMES):
+        cv2.imwrite(str(folder / f"{frame.sequence:05d}.bmp"), frame.image)
+
+
+def _play(side: str, spec: Mapping[str, Any]) -> Any:
+    """Run one side in a process of its own; the times of its runs in nanoseconds."""
+    command = python_command("benchmarks.inside", side, json.dumps(spec))
+    limit_s = _LIMIT_S + spec["seconds"]
+    done = subprocess.run(command, env=child_environment(), stdout=sys.stderr, timeout=limit_s)
+    if done.returncode:
+        raise BenchmarkError(f"inside: {side} ended with exit code {done.returncode}")
+    return np.array(json.loads(Path(spec["output"]).read_text(encoding="ascii")), np.int64)
+
+
+# -- the processes -------------------------------------------------------------------------------
+
+
+def play_bare(spec: Mapping[str, Any], period_ns: int) -> list[int]:
+    """Run the back end alone, beginning every `period_ns`; 0 = without a pause."""
+    realtime, clock = Realtime(RealtimeConfig()), SteadyClock()
+    realtime.apply_to_process()
+    model = open_model(configure("detector", spec["model"], kind="detection"))
+    chosen = VariantSpec.parse(spec["variant"])
+    images = prepare_inputs(model, open_frames(f"images:{spec['frames']}", FRAMES))
+    runner = create_runner(model, chosen.backend, chosen.precision, threads=spec["threads"])
+    buffer = runner.allocate_input()
+
+    def infer(index: int) -> int:
+        np.copyto(buffer, images[index % len(images)])
+        start_ns = time.perf_counter_ns()
+        runner.run([buffer])
+        return time.perf_counter_ns() - start_ns
+
+    for index in range(WARM_UP_RUNS):
+        infer(index)
+    realtime.freeze()
+    times_ns: list[int] = []
+    begin_ns = due_ns = clock.now_ns()
+    while due_ns < begin_ns + spec["seconds"] * 1e9:
+        times_ns.append(infer(len(times_ns)))
+        due_ns = max(due_ns + period_ns, clock.now_ns())
+        if period_ns:
+            clock.sleep_until_ns(due_ns)
+    runner.close()
+    return times_ns
+
+
+def play_node(spec: Mapping[str, Any]) -> list[int]:
+    """Run camera and detector in one process."""
+    from jetson_dnn_rt.nodes.process.graph import run_graph
+
+    times_ns: list[int] = []
+
+    def note(record: JobRecord, work: Work) -> None:
+        if record.outcome is Outcome.MET:
+            stages = [one for one in record.stages if one.name not in SHARED_STAGES]
+            times_ns.append(sum(one.execution_time_ns for one in stages))
+
+    detector: dict[str, object] = {
+        "model": spec["model"],
+        "variants": [spec["variant"]],
+        "threads": spec["threads"],
+        "warmup_runs": WARM_UP_RUNS,
+        "deadline_ms": 1e3,
+        "engine_cache": NO_CACHE,
+    }
+    camera = {"source": f"images:{spec['frames']}", "rate": 1e3 / spec["period_ms"]}
+    run_graph(
+        None, {"perception": {"tasks": ["detector"]}, "camera": camera, "detector": detector},
+        frames=None, seconds=spec["seconds"], observer=note,
+    )  # fmt: skip
+    return times_ns
+
+
+def main(side: str, text: str) -> int:
+    """Measure one side in this process, and write its times."""
+    spec = json.loads(text)
+    period_ns = round(spec["period_ms"] * 1e6) if side == "paced" else 0
+    times_ns = play_node(spec) if side == "node" else play_bare(spec, period_ns)
+    Path(spec["output"]).write_text(json.dumps(times_ns), encoding="ascii")
+    return 0
+
+
+if __name__ == "__main__":
+    say(f"inside: {sys.argv[1]}")
+    sys.exit(main(*sys.argv[1:]))
