@@ -7,8 +7,11 @@ What a cut costs depends on the back end: layouts and types are converted at bot
 operators across it are no longer computed together. So each candidate is measured where it is:
 the two stages beside it against one run of both, in turns. Of the sets of cuts that are free by
 these costs, the one with the shortest longest stage is tried as a whole against the uncut network,
-since stages that are cheap alone share caches when they follow one another; if it costs too much,
-a cheaper set is tried.
+since stages that are cheap alone share caches when they follow one another; if it is not found
+free, a cheaper set is tried.
+
+A set is taken only on evidence (`judge`), twice, since a cut that is wrongly held free costs every
+frame, while one that is missed costs little.
 """
 
 from __future__ import annotations
@@ -16,12 +19,13 @@ from __future__ import annotations
 import logging
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import combinations, pairwise
-from typing import Annotated
+from itertools import combinations, count, islice, pairwise
+from math import comb
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
@@ -47,9 +51,18 @@ most 294 KiB in mobilenet_v3_large, in place of 3136."""
 BALANCE = 1.05
 """Among sets of cuts whose longest stage is at most this much longer, the cheapest is tried."""
 
+LOOKS = (12, 24, 48, 96, 192, 384)
+"""Rounds after which a comparison of a set with the uncut network is looked at: as many again as
+long as they decide nothing, so that it is measured longer on a busy machine."""
+
+DOUBT = 0.05
+"""A comparison may come out wrong with this probability, all looks together. Two comparisons make
+1 in 400 for a set that costs `FREE` exactly, less for one that costs more."""
+
+_COMPARISONS = 2  # that a set has to pass
 _TRIES = 4  # of sets of cuts
-_WARM_UP, _LEAST, _MOST = 2, 9, 100  # rounds of a comparison
-_CUT_NS, _SET_NS = 300_000_000, 1_500_000_000  # time for one, of a cut and of a set
+_WARM_UP, _LEAST, _MOST = 2, 9, 100  # rounds of a cut
+_CUT_NS, _SET_NS = 300_000_000, 3_000_000_000  # time for one; no look is begun after that of a set
 
 
 @dataclass(frozen=True)
@@ -73,6 +86,14 @@ class FreeCuts:
         return f"{text} (each cut alone: {each})" if each else text
 
 
+class Trial(NamedTuple):
+    """A set of cuts, compared with the uncut network."""
+
+    is_free: bool
+    cost: float  # the larger of the medians of its comparisons, >= 0
+    whole_ns: int
+
+
 def find_free_cuts(
     network: Network, make_runner: Callable[[Part], Runner], form: str = FULL
 ) -> FreeCuts:
@@ -80,64 +101,88 @@ def find_free_cuts(
 
     `form` is one of `Network.cover`.
 
-    It takes some seconds, and about twice the memory of the network meanwhile. The errors are
-    those of `make_runner`.
+    It takes some seconds, up to half a minute on a busy machine, and about twice the memory of the
+    network meanwhile. The errors are those of `make_runner`.
     """
-    count, finest = network.stages, tuple(range(network.stages + 1))
+    stages, finest = network.stages, tuple(range(network.stages + 1))
+    if stages == 1:
+        with ExitStack() as stack:
+            (whole_ns,), _ = _time_each(_prepare(network.cover(form, finest), make_runner, stack))
+        return FreeCuts((), 0.0, {}, whole_ns, whole_ns)
+    all_cuts = _try_cuts(network, form, finest, make_runner)
+    whole_ns = all_cuts.whole_ns
     with ExitStack() as stack:
-        whole = _prepare(network.cover(form, (0, count)), make_runner, stack)
-        image = whole[0].runner.allocate_input()
-        image[:] = np.float32(0.45)
-        start: dict[str, Array] = {IMAGE: image}
-
-        def compare(segments: Sequence[Segment]) -> tuple[int, float]:
-            uncut, cut = (partial(_run, these, start) for these in (whole, segments))
-            pairs = _take_turns(uncut, cut, _SET_NS)
-            whole_ns = round(statistics.median(plain for plain, _ in pairs))
-            return whole_ns, statistics.median(taken / plain for plain, taken in pairs) - 1.0
-
         parts = _prepare(network.cover(form, finest), make_runner, stack)
-        whole_ns, cost = compare(parts)
-        times_ns, before = _time_each(parts, start)
-        if count == 1 or cost <= FREE:
+        times_ns, before = _time_each(parts)
+        if all_cuts.is_free:
             longest_ns = _find_longest(times_ns, finest, whole_ns)
-            return FreeCuts(network.cuts, max(0.0, cost), {}, whole_ns, longest_ns)
+            return FreeCuts(network.cuts, all_cuts.cost, {}, whole_ns, longest_ns)
         costs = []
-        for cut in range(1, count):
+        for cut in range(1, stages):
             joint = network.cover(form, [bound for bound in finest if bound != cut])[cut - 1]
             with ExitStack() as once:
-                pairs = _take_turns(
+                rounds = _take_turns(
                     partial(_run, _prepare([joint], make_runner, once), before[cut - 1]),
                     partial(_run, parts[cut - 1 : cut + 1], before[cut - 1]),
-                    _CUT_NS,
                 )
+                pairs = list(islice(rounds, _LEAST))
+                end_ns = time.perf_counter_ns() + _CUT_NS
+                while len(pairs) < _MOST and time.perf_counter_ns() < end_ns:
+                    pairs.append(next(rounds))
             extra_ns = statistics.median(apart - together for together, apart in pairs)
             costs.append(max(0.0, extra_ns / whole_ns))
-        known = dict(zip(network.cuts, costs, strict=True))
-        allowed = FREE
-        for _ in range(_TRIES):
-            chosen = select_cuts(costs, times_ns, allowed)
-            if not chosen:
-                break
-            bounds = (0, *chosen, count)
-            with ExitStack() as once:
-                whole_ns, cost = compare(_prepare(network.cover(form, bounds), make_runner, once))
-            if cost <= FREE:
-                cuts = tuple(network.cuts[index - 1] for index in chosen)
-                longest_ns = _find_longest(times_ns, bounds, whole_ns)
-                return FreeCuts(cuts, max(0.0, cost), known, whole_ns, longest_ns)
-            # Together they cost more than alone: something cheaper, and not the same again.
-            allowed = min(allowed / 2, 0.99 * sum(costs[index - 1] for index in chosen))
-        return FreeCuts((), 0.0, known, whole_ns, whole_ns)
+    known = dict(zip(network.cuts, costs, strict=True))
+    allowed, failed = FREE, [finest[1:-1]]
+    for _ in range(_TRIES):
+        chosen = select_cuts(costs, times_ns, allowed, failed)
+        if not chosen:
+            break
+        bounds = (0, *chosen, stages)
+        tried = _try_cuts(network, form, bounds, make_runner)
+        if tried.is_free:
+            cuts = tuple(network.cuts[index - 1] for index in chosen)
+            longest_ns = _find_longest(times_ns, bounds, tried.whole_ns)
+            return FreeCuts(cuts, tried.cost, known, tried.whole_ns, longest_ns)
+        # Together they cost more than alone: something cheaper.
+        failed.append(chosen)
+        allowed /= 2
+    return FreeCuts((), 0.0, known, whole_ns, whole_ns)
+
+
+def judge(ratios: Sequence[float]) -> bool | None:
+    """Whether cuts are free by their times over those of the uncut network, round by round.
+
+    None if these rounds do not say so with less than `DOUBT`, which the looks at them share.
+
+    This is the sign test, whose order statistics bound the median whatever the distribution of the
+    ratios: they have outliers wherever another program runs, so that neither their spread nor a
+    difference of medians says how far to trust one. If cuts really add `FREE` or more at the
+    median, a round is above that with a probability of at least 1/2, and few of n are so with that
+    of few heads in n tosses of a coin.
+    """
+    over, rounds = sum(ratio > 1.0 + FREE for ratio in ratios), len(ratios)
+    limit = DOUBT / len(LOOKS)
+    if _find_chance(over, rounds) <= limit:
+        return True
+    return False if _find_chance(rounds - over, rounds) <= limit else None
+
+
+def _find_chance(most: int, tosses: int) -> float:
+    """Probability of `most` heads or fewer in tosses of a fair coin."""
+    return sum(comb(tosses, heads) for heads in range(most + 1)) / (1 << tosses)
 
 
 def select_cuts(
-    costs: Sequence[float], times_ns: Sequence[int], allowed: float
+    costs: Sequence[float],
+    times_ns: Sequence[int],
+    allowed: float,
+    failed: Sequence[tuple[int, ...]] = (),
 ) -> tuple[int, ...]:
     """Choose the set of cuts with the shortest longest stage among those that are free.
 
     Cut i, from 1 on, is between the parts i - 1 and i, whose times are `times_ns`; `costs` has its
-    cost, `allowed` the most that all chosen ones may cost. Of sets that are as good, within
+    cost, `allowed` the most that all chosen ones may cost. Sets that `failed` are left out with
+    those that contain them, which would cost more still. Of sets that are as good, within
     `BALANCE`, the cheapest, then the smallest. Empty where no cut is free.
     """
     cuts = range(1, len(times_ns))
@@ -149,7 +194,7 @@ def select_cuts(
     free = [
         (max(_sum_between(times_ns, (0, *chosen, len(times_ns)))), cost, chosen)
         for cost, chosen in sets
-        if cost <= allowed
+        if cost <= allowed and not any(set(other).issubset(chosen) for other in failed)
     ]
     limit = BALANCE * min(longest_ns for longest_ns, _, _ in free)
     good = [(cost, len(chosen), chosen) for longest, cost, chosen in free if longest <= limit]
@@ -172,6 +217,45 @@ def load_free_cuts(
     return found
 
 
+def _try_cuts(
+    network: Network, form: str, bounds: Sequence[int], make_runner: Callable[[Part], Runner]
+) -> Trial:
+    """Compare a network cut at `bounds` with the uncut one, until one comparison is not free.
+
+    Each has runners of its own: where the memory of a network happens to lie can make it a few
+    per cent faster or slower, for all its rounds.
+    """
+    is_free, costs, whole_ns = True, [0.0], 0
+    for _ in range(_COMPARISONS):
+        with ExitStack() as once:
+            sides = [
+                _prepare(network.cover(form, these), make_runner, once)
+                for these in ((0, network.stages), bounds)
+            ]
+            rounds = _take_turns(*(partial(_run, one, _make_start(one)) for one in sides))
+            pairs: list[tuple[int, int]] = []
+            end_ns = time.perf_counter_ns() + _SET_NS
+            verdict: bool | None = None
+            for look in LOOKS:
+                pairs += islice(rounds, look - len(pairs))
+                verdict = judge([taken / plain for plain, taken in pairs])
+                if verdict is not None or time.perf_counter_ns() >= end_ns:
+                    break
+        costs.append(statistics.median(taken / plain for plain, taken in pairs) - 1.0)
+        whole_ns = round(statistics.median(plain for plain, _ in pairs))
+        is_free = verdict is True
+        if not is_free:
+            break
+    return Trial(is_free, max(costs), whole_ns)
+
+
+def _make_start(segments: Sequence[Segment]) -> dict[str, Array]:
+    """Boundary values before the first segment."""
+    image = segments[0].runner.allocate_input()
+    image[:] = np.float32(0.45)
+    return {IMAGE: image}
+
+
 def _prepare(
     pieces: Sequence[Piece], make_runner: Callable[[Part], Runner], owner: ExitStack
 ) -> list[Segment]:
@@ -191,40 +275,33 @@ def _run(segments: Sequence[Segment], values: Mapping[str, Array]) -> dict[str, 
     return after
 
 
-def _time_each(
-    segments: Sequence[Segment], values: Mapping[str, Array]
-) -> tuple[list[int], list[dict[str, Array]]]:
-    """Median time of each segment, and the boundary values before it."""
+def _time_each(segments: Sequence[Segment]) -> tuple[list[int], list[dict[str, Array]]]:
+    """Median time of each segment of a network, and the boundary values before it."""
+    start = _make_start(segments)
     before: list[dict[str, Array]] = []
     taken: list[list[int]] = [[] for _ in segments]
-    for _ in range(_LEAST):
-        after, before = dict(values), []
+    for _ in range(_WARM_UP + _LEAST):
+        after, before = start, []
         for segment, times_ns in zip(segments, taken, strict=True):
             before.append(after)
             start_ns = time.perf_counter_ns()
             after = _run([segment], after)
             times_ns.append(time.perf_counter_ns() - start_ns)
-    return [round(statistics.median(times_ns)) for times_ns in taken], before
+    return [round(statistics.median(times_ns[_WARM_UP:])) for times_ns in taken], before
 
 
 def _take_turns(
-    first: Callable[[], object], second: Callable[[], object], limit_ns: int
-) -> list[tuple[int, int]]:
+    first: Callable[[], object], second: Callable[[], object]
+) -> Iterator[tuple[int, int]]:
     """Times of two calls, round by round, every other time in the opposite order."""
-    pairs = []
-    end_ns = 0
-    for index in range(_WARM_UP + _MOST):
-        if index == _WARM_UP:
-            end_ns = time.perf_counter_ns() + limit_ns
-        elif index >= _WARM_UP + _LEAST and time.perf_counter_ns() >= end_ns:
-            break
+    for index in count():
         taken = []
         for call in (second, first) if index % 2 else (first, second):
             start_ns = time.perf_counter_ns()
             call()
             taken.append(time.perf_counter_ns() - start_ns)
-        pairs.append((taken[index % 2], taken[1 - index % 2]))
-    return pairs[_WARM_UP:]
+        if index >= _WARM_UP:
+            yield taken[index % 2], taken[1 - index % 2]
 
 
 def _find_longest(times_ns: Sequence[int], bounds: Sequence[int], whole_ns: int) -> int:

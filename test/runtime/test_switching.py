@@ -87,7 +87,9 @@ def test_stages_of_different_back_ends_follow_each_other(make_task):
 def test_a_cover_is_one_stage_of_the_record(make_task, monkeypatch):
     from jetson_dnn_rt.variants import network
 
-    monkeypatch.setattr(network, "measure_segments", lambda segments: float(len(segments)))
+    monkeypatch.setattr(
+        network, "measure_in_turns", lambda covers, runs=9: {n: float(n) for n in covers}
+    )
     task = make_task([OTHER, EXACT], 4)
     record, _work = task.run(0)
     names = [stage.name for stage in record.stages]

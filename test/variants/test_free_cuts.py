@@ -3,14 +3,20 @@
 
 """Cuts that cost nothing: chosen on a virtual clock by runners whose times are known."""
 
-from itertools import pairwise
+from itertools import cycle, pairwise, repeat
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from jetson_dnn_rt.variants import free_cuts
-from jetson_dnn_rt.variants.free_cuts import FreeCuts, find_free_cuts, load_free_cuts, select_cuts
+from jetson_dnn_rt.variants.free_cuts import (
+    FreeCuts,
+    find_free_cuts,
+    judge,
+    load_free_cuts,
+    select_cuts,
+)
 from jetson_dnn_rt.variants.library.library import EntryKey, Library
 from jetson_dnn_rt.variants.network import IMAGE, Piece
 
@@ -19,15 +25,19 @@ KEY = EntryKey("0" * 64, "0" * 64, "full", "artefact", options="cuts stages=auto
 
 
 class Bench:
-    """A network of stages that take `stages_ms`; a boundary, unless inside a run, `cuts_ms`."""
+    """A network of stages that take `stages_ms`; a boundary, unless inside a run, `cuts_ms`.
 
-    def __init__(self, stages_ms, cuts_ms, *, together=1.0):
+    The runs of runner i, as they are made, take `factors[i]` times as long one after the other.
+    """
+
+    def __init__(self, stages_ms, cuts_ms, *, together=1.0, factors=()):
         self.now_ns = 0
         self.stages = len(stages_ms)
         self.cuts = tuple(f"cut{index}" for index in range(1, self.stages))
         self.model = SimpleNamespace(source="test:model")
         self.open = []
         self._stages_ms, self._cuts_ms, self._together = stages_ms, cuts_ms, together
+        self._factors = [cycle(of_runner) for of_runner in factors]
 
     def perf_counter_ns(self):
         return self.now_ns
@@ -51,6 +61,7 @@ class Bench:
         return pieces
 
     def make_runner(self, part):
+        factors = self._factors.pop(0) if self._factors else repeat(1.0)
         runner = SimpleNamespace(
             allocate_input=lambda: np.zeros(1, np.float32),
             close=lambda: self.open.remove(runner),
@@ -59,7 +70,7 @@ class Bench:
 
         def run(values):
             assert len(values) == 1
-            self.now_ns += round(part.cost_ms * MS)
+            self.now_ns += round(part.cost_ms * next(factors) * MS)
             return (np.zeros(1, np.float32),)
 
         runner.run = run
@@ -102,9 +113,54 @@ def test_a_set_that_costs_more_than_its_cuts_alone_gives_way_to_a_cheaper_one(mo
     assert found.cost == pytest.approx(0.005)
 
 
+@pytest.mark.parametrize(
+    ("rounds", "over", "verdict"),
+    [
+        # The looks share 0.05: each may be wrong with 1/120. By P(heads <= over):
+        (12, 1, True),  # 13/4096 = 1/315
+        (12, 2, None),  # 79/4096 = 1/52
+        (12, 10, None),
+        (12, 11, False),
+        (24, 5, True),  # 1/301
+        (24, 6, None),  # 1/88
+        (96, 35, True),  # 1/192
+        (96, 36, None),  # 1/108
+        (96, 60, None),
+        (96, 61, False),
+        (384, 168, True),  # 1/123
+        (384, 169, None),  # 1/97
+        (6, 0, None),  # too few to say anything
+    ],
+)
+def test_verdict(rounds, over, verdict):
+    # How far a round is off does not matter: another program ran.
+    assert judge([9.0] * over + [1.02] * (rounds - over)) is verdict
+
+
+def test_what_rounds_do_not_decide_is_measured_longer(monkeypatch):
+    # Every third round of the cut network is disturbed: too many of 12 and 24, not of 48.
+    disturbed = [1.0, 1.0, 1.5]
+    found = choose(
+        monkeypatch, [10, 10], [0.0], factors=[[1.0], disturbed, disturbed, [1.0], disturbed]
+    )
+    assert found.cuts == ("cut1",)
+    # Half of them, all 384 times that there is: nobody knows.
+    disturbed = [1.0, 1.5]
+    found = choose(monkeypatch, [10, 10], [0.0], factors=[[1.0], disturbed, disturbed])
+    assert found.cuts == ()
+
+
+def test_cuts_that_only_one_comparison_finds_free_are_not_taken(monkeypatch):
+    # The whole network had bad luck with its memory the first time, and seems slower by 6 %.
+    found = choose(monkeypatch, [50, 50], [4.0], factors=[[1.06]])
+    assert found.cuts == ()
+    assert found.whole_ns == 100 * MS
+    assert found.costs == pytest.approx({"cut1": 0.04})
+
+
 def test_a_network_without_places_to_cut_stays_whole(monkeypatch):
     found = choose(monkeypatch, [7], [])
-    assert (found.cuts, found.cost, found.whole_ns) == ((), 0.0, 7 * MS)
+    assert found == FreeCuts((), 0.0, {}, 7 * MS, 7 * MS)
 
 
 @pytest.mark.parametrize(
@@ -120,6 +176,13 @@ def test_a_network_without_places_to_cut_stays_whole(monkeypatch):
 )
 def test_selection(costs, times, allowed, chosen):
     assert select_cuts(costs, times, allowed) == chosen
+
+
+def test_what_contains_a_set_that_failed_is_not_selected():
+    times = [1, 1, 1, 1]
+    assert select_cuts([0.0] * 3, times, 0.0, [(1, 2, 3)]) == (2,)
+    assert select_cuts([0.0] * 3, times, 0.0, [(1, 2, 3), (2,)]) == (1, 3)
+    assert select_cuts([0.0] * 3, times, 0.0, [(2,), (1,), (3,)]) == ()
 
 
 def test_a_choice_is_measured_once(monkeypatch, tmp_path):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import closing
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from jetson_dnn_rt.tasks import Work
 from jetson_dnn_rt.variants import network
 from jetson_dnn_rt.variants.free_cuts import FreeCuts
 from jetson_dnn_rt.variants.library.library import Library
+from jetson_dnn_rt.variants.measuring import store
 from jetson_dnn_rt.variants.running import variant_set
 from jetson_dnn_rt.variants.running.pipeline import Pipeline
 from jetson_dnn_rt.variants.running.variant_set import LeftOutError, VariantSet
@@ -47,6 +49,15 @@ def make_set(model, names, *, stages=1, memory_limit_mb=0.0, finest=False, **opt
     return VariantSet(config, model, **options)
 
 
+def fake_times(monkeypatch, find):
+    """Let covers take as long as `find` says for a number of runs."""
+
+    def measure(covers, runs=9):
+        return {key: find(len(segments)) for key, segments in covers.items()}
+
+    monkeypatch.setattr(network, "measure_in_turns", measure)
+
+
 def run(variants, name):
     image = np.random.default_rng(0).integers(0, 256, (*SIZE, 3), np.uint8)
     work = Work(Frame(image, "bgr8", 0, 0))
@@ -68,23 +79,39 @@ def test_stage_names_are_those_of_all_variants(model):
 def test_the_finest_cover_that_costs_nothing_is_taken(model, monkeypatch):
     """Four runs 6 % slower than one, two runs 4 %: two."""
     times = {4: 106.0, 2: 104.0, 1: 100.0}
-    monkeypatch.setattr(network, "measure_segments", lambda segments: times[len(segments)])
+    fake_times(monkeypatch, times.__getitem__)
     with closing(make_set(model, [ONNX], stages=4)) as variants:
         names = [stage.name for stage in variants.pipelines[ONNX].stages]
     assert names == ["preprocess", "inference-1..2", "inference-3..4", "decode"]
 
 
 def test_a_cover_that_was_chosen_before_is_taken_again(model, monkeypatch):
-    """Nothing is measured: another cover could give other bits."""
-    monkeypatch.setattr(network, "measure_segments", pytest.fail)
+    """Four are as fast as one, but another cover could give other bits."""
+    fake_times(monkeypatch, lambda runs: 100.0)
     for runs in (4, 2, 1):
         with closing(make_set(model, [ONNX], stages=4, runs={ONNX: runs})) as variants:
             assert len(variants.pipelines[ONNX].segments) == runs
 
 
+def test_a_cover_is_measured_once(model, monkeypatch, tmp_path):
+    library, times = Library(tmp_path), {4: 106.0, 2: 104.0, 1: 100.0}
+    fake_times(monkeypatch, times.__getitem__)
+    with closing(make_set(model, [ONNX], stages=4, library=library)) as variants:
+        assert len(variants.pipelines[ONNX].segments) == 2
+    times[4] = 100.0
+    with closing(make_set(model, [ONNX], stages=4, library=Library(tmp_path))) as variants:
+        assert len(variants.pipelines[ONNX].segments) == 2
+    # What was measured with other threads or at other cuts says nothing.
+    times[5] = 100.0
+    for stages, threads in ((4, 2), (5, 1)):
+        options = {"stages": stages, "threads": threads, "library": library}
+        with closing(make_set(model, [ONNX], **options)) as variants:
+            assert len(variants.pipelines[ONNX].segments) == stages
+
+
 def test_the_finest_cover_is_taken_whatever_it_costs(model, monkeypatch):
     # One run alone would be much the fastest.
-    monkeypatch.setattr(network, "measure_segments", lambda segments: len(segments) ** 2)
+    fake_times(monkeypatch, lambda runs: runs**2)
     with closing(make_set(model, [ONNX], stages=4, finest=True)) as variants:
         assert [stage.span for stage in variants.pipelines[ONNX].stages] == [1] * 6
 
@@ -110,7 +137,7 @@ def test_free_cuts_are_taken_and_kept(model, monkeypatch, tmp_path):
     monkeypatch.setattr(variant_set, "load_free_cuts", choose)
     options = {"stages": "auto", "library": Library(tmp_path)}
     # Others run on top of the same cuts as far as they are free for them, too.
-    monkeypatch.setattr(network, "measure_segments", lambda segments: 100 + 1.5 * len(segments))
+    fake_times(monkeypatch, lambda runs: 100 + 1.5 * runs)
     with closing(make_set(model, [ONNX, TORCH], **options)) as variants:
         assert variants.free_cuts is chosen[0]
         assert len(variants.stage_names) == 2 + 3
@@ -293,6 +320,8 @@ def test_a_task_whose_only_full_variant_is_missing_runs_by_default(
         return make(model, spec, part, **options)
 
     monkeypatch.setattr(variant_set, "make_runner", make_runner)
+    there = SimpleNamespace(version="10.0")
+    monkeypatch.setattr(store, "require_backend", lambda backend, precision: there)
     with closing(make_set(model, names, stages=0, library=Library(tmp_path))) as variants:
         assert variants.missing == tuple(names)
         assert variants.default == str(variant_set.choose_default(model))

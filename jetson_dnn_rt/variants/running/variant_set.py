@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,7 @@ from jetson_dnn_rt.models.graph.batched_part import BatchedPart
 from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.model import Model, Part
 from jetson_dnn_rt.models.output_check import OutputCheck
+from jetson_dnn_rt.models.sources.files import hash_bytes
 from jetson_dnn_rt.models.sources.null import NullOrigin
 from jetson_dnn_rt.models.tracking import Tracker
 from jetson_dnn_rt.platforms.machine import describe_gpu
@@ -41,12 +43,18 @@ from jetson_dnn_rt.variants.free_cuts import CANDIDATES, FREE, IMBALANCE, FreeCu
 from jetson_dnn_rt.variants.library.library import EntryKey, Library
 from jetson_dnn_rt.variants.measuring.machine import describe_device, device_of
 from jetson_dnn_rt.variants.measuring.measurement import approximates, find_refusal
-from jetson_dnn_rt.variants.measuring.store import find_agreement, load_graph, load_measurement
+from jetson_dnn_rt.variants.measuring.store import (
+    find_agreement,
+    load_graph,
+    load_measurement,
+    measurement_key,
+)
 from jetson_dnn_rt.variants.network import (
     TOLERANCE,
     Network,
     Segment,
     choose_cover,
+    list_counts,
     measure_segments,
 )
 from jetson_dnn_rt.variants.quantized import MODEL_FILE, load_quantized
@@ -350,16 +358,7 @@ class VariantSet:
         self._check_measurement(spec)
         device = device_of(spec.backend)
         before = used_bytes(device)
-        is_free = self.free_cuts is not None
-        segments = choose_cover(
-            self._network,
-            spec.network,
-            partial(self._make_runner, spec),
-            # torch runs operator by operator, whatever the cuts: stages cost it little.
-            finest=self._config.finest_stages or (spec.backend == "torch" and not is_free),
-            runs=self._runs.get(str(spec), 0),
-            tolerance=1.0 + FREE if is_free else TOLERANCE,
-        )
+        segments = self._make_segments(spec)
         narrow: list[Runner] = []
         try:
             if self._narrow_threads and spec.backend in TAKES_THREADS and device == "cpu":
@@ -386,6 +385,40 @@ class VariantSet:
             for runner in (*(segment.runner for segment in segments), *narrow):
                 runner.close()
             raise
+
+    def _make_segments(self, spec: VariantSpec) -> list[Segment]:
+        """Make the finest cover that is nearly as fast as the fastest; the library keeps which."""
+        network, library, is_free = self._network, self.library, self.free_cuts is not None
+        # torch runs operator by operator, whatever the cuts: stages cost it little.
+        finest = self._config.finest_stages or (spec.backend == "torch" and not is_free)
+        tolerance = 1.0 + FREE if is_free else TOLERANCE
+        runs = self._runs.get(str(spec), 0)
+        key: EntryKey | None = None
+        if library is not None and network.stages > 1 and not (finest or runs):
+            key = self._cover_key(spec, tolerance)
+            entry = library.load(key)
+            found = entry.facts.get("runs") if entry is not None else None
+            runs = found if found in list_counts(network.stages) else 0
+        segments = choose_cover(
+            network,
+            spec.network,
+            partial(self._make_runner, spec),
+            finest=finest,
+            runs=runs,
+            tolerance=tolerance,
+        )
+        if library is not None and key is not None and not runs:
+            library.store(key, {}, {"runs": len(segments)}, model=self.model.source)
+        return segments
+
+    def _cover_key(self, spec: VariantSpec, tolerance: float) -> EntryKey:
+        (whole,) = self._network.pieces(spec.network, 1)
+        cuts = hash_bytes(repr(self._network.cuts).encode())[:16]
+        key = measurement_key(
+            self.model, spec, whole.part.graph_hash,
+            threads=self._threads, stages=cuts, amp_lists=self._config.amp_lists,
+        )  # fmt: skip
+        return replace(key, kind="artefact", options=f"cover={tolerance:g} {key.options}")
 
     def _load_network(self, spec: VariantSpec) -> None:
         """Load a network other than the full one in fp32; `NotBuiltError` without one."""
