@@ -5,13 +5,14 @@
 
 Beside a number of stages runs the choice of ``stages: auto``, which cuts only where it is free.
 
-All runs of a model take turns, round by round, in one process with as many threads each. Times are
-of the network alone, without preprocessing and decoding. The error is the largest deviation from
-torch eager relative to the largest value of that output; agreement is mAP@0.5, mIoU or top-1
-against torch's results on the same frames, and the only measure for lists of boxes.
-``torch-eager`` is the obvious first version: fp32, torch's own settings; the other rows are this
-package's back ends. Networks of torchvision have random weights (see `make_plausible`), the
-others trained ones.
+The back ends of a model take turns, round by round, in one process with as many threads each; then
+each back end's whole network, its stages and its choice take turns without the others, so that a
+ratio of a few per cent is of runs that are near in time and follow the same back end. Times are of
+the network alone, without preprocessing and decoding. The error is the largest deviation from torch
+eager relative to the largest value of that output; agreement is mAP@0.5, mIoU or top-1 against
+torch's results on the same frames, and the only measure for lists of boxes. ``torch-eager`` is the
+obvious first version: fp32, torch's own settings; the other rows are this package's back ends.
+Networks of torchvision have random weights (see `make_plausible`), the others trained ones.
 
 INT8 is calibrated on other frames of the same source, as `build` does it: layers stay in fp32
 until it agrees 0.98 with fp32, but for random weights, whose results are noise. What the built-in
@@ -54,7 +55,12 @@ from benchmarks.harness.networks import (
 from benchmarks.harness.options import BESIDE, CORES, DATA, VIDEO, YOLOX, Options, echo
 from benchmarks.harness.processes import busy_cores
 from benchmarks.harness.tables import Report, say, say_verdict
-from benchmarks.harness.timing import Times, find_overhead_percent, quantile_ms
+from benchmarks.harness.timing import (
+    Times,
+    find_overhead_bounds,
+    find_overhead_percent,
+    quantile_ms,
+)
 from jetson_dnn_rt.backends.base import Runner
 from jetson_dnn_rt.backends.registry import create_runner
 from jetson_dnn_rt.demo import builtin
@@ -105,7 +111,13 @@ def add_arguments(add: Options) -> None:
     add("--stages", STAGES, "into which the networks are cut; 1: only whole", least=1)
     add("--busy", 0, "busy programs beside the measurement", least=0)
     add("--data", DATA, f"folder with {VIDEO} and {YOLOX} ({BESIDE})", metavar="DIR")
-    add("--seconds", None, "of measuring for one model (default 30)", kind=float, above=0)
+    add(
+        "--seconds",
+        None,
+        "of measuring for one model, and again for stages (default 30)",
+        kind=float,
+        above=0,
+    )
     add("--quick", False, "2 s for one model, fewer frames")
 
 
@@ -195,13 +207,22 @@ def measure_model(
             if network.stages > 1 and backend != REFERENCE:
                 lineup.add(f"{backend} staged", partial(Chain, network.pieces(form), make))
                 add_free(lineup, backend, candidates, form, make, free)
-        times = lineup.measure(images[0], budget_s=args.seconds, least=3)
+        ready = [key for key in backends if key in lineup.chains]
+        times = lineup.measure(images[0], ready, budget_s=args.seconds, least=3)
+        turns = {}
+        for backend in ready:
+            keys = [key for key in lineup.chains if key.startswith(backend)]
+            if len(keys) > 1:
+                seconds = args.seconds / len(ready)
+                turns[backend] = lineup.measure(images[0], keys, budget_s=seconds, least=12)
         scores: dict[str, float] = {}
         if name in builtin.NAMES:
             chains = {key: lineup.chains[key] for key in backends if key in lineup.chains}
             scenes = _QUICK_SCENES if args.quick else _SCENES
             scores = measure_accuracy(name, chains, scenes)
-        return _summarize(model, network.stages, backends, times, lineup, kept, scores, free)
+        return _summarize(
+            model, network.stages, backends, times, turns, lineup, kept, scores, free
+        )
 
 
 def add_free(
@@ -320,6 +341,7 @@ def _summarize(
     stages: int,
     backends: Sequence[str],
     times: Mapping[str, Times],
+    turns: Mapping[str, Mapping[str, Times]],
     lineup: Lineup,
     kept: Mapping[str, Quantization] = MappingProxyType({}),
     scores: Mapping[str, float] = MappingProxyType({}),
@@ -337,9 +359,10 @@ def _summarize(
 
     rows = []
     for name in backends:
-        row = {"backend": name, **lineup.describe(name, times, lineup.shown[REFERENCE], 3)}
+        own, expected = turns.get(name, {}), lineup.shown[REFERENCE]
+        row = {"backend": name, **lineup.describe(name, times, expected, 3, turns=own)}
         if name in free and name in times:
-            row["auto"] = _describe_free(name, free[name], times)
+            row["auto"] = _describe_free(name, free[name], own)
         if name in kept:
             facts = kept[name]
             row["kept_in_fp32"], row["products"] = len(facts.kept), facts.products
@@ -356,8 +379,8 @@ def _summarize(
         rows.append(row)
     # Not one in INT8 that agrees too little, or whose agreement says nothing.
     useless = [name for name, facts in kept.items() if facts.refused or not facts.asked]
-    own = [n for n in backends if n in medians and n != OPENCV and n not in useless]
-    fastest = min(own, key=medians.__getitem__)
+    ours = [n for n in backends if n in medians and n != OPENCV and n not in useless]
+    fastest = min(ours, key=medians.__getitem__)
     ratios = compare(fastest)
     staged: dict[str, Any] = next(
         (row["staged"] for row in rows if row["backend"] == STAGED and "staged" in row), {}
@@ -382,13 +405,14 @@ def _summarize(
     }
 
 
-def _describe_free(name: str, found: FreeCuts, times: Mapping[str, Times]) -> dict[str, Any]:
-    own = times.get(f"{name} auto")
+def _describe_free(name: str, found: FreeCuts, turns: Mapping[str, Times]) -> dict[str, Any]:
+    pair = [turns[name], turns[key]] if (key := f"{name} auto") in turns else None
     return {
         "stages": len(found.cuts) + 1,
         "cuts": list(found.cuts),
         "expected_percent": round(100 * found.cost, 2),
-        "overhead_percent": 0.0 if own is None else find_overhead_percent(times[name], own),
+        "overhead_percent": find_overhead_percent(*pair) if pair else 0.0,
+        "overhead_bounds_percent": find_overhead_bounds(*pair) if pair else [0.0, 0.0],
         "longest_share": round(found.longest_ns / found.whole_ns, 3),
         "cut_percent": {cut: round(100 * cost, 2) for cut, cost in found.costs.items()},
     }

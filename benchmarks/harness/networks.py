@@ -209,23 +209,26 @@ class Lineup:
         expected: Shown,
         digits: int,
         find_more: Callable[[str], Mapping[str, object]] = lambda key: {},
+        turns: Mapping[str, Times] | None = None,
     ) -> dict[str, Any]:
         """Describe a chain by its figures, and under ``staged`` the chain ``NAME staged``.
 
         `find_more` adds figures that a benchmark has of a chain; one that did not run has a note.
+        `turns` has the times of both where they took turns without the other chains.
         """
 
-        def find_figures(key: str) -> dict[str, Any]:
-            figures = report_figures(times[key], self.shown[key], expected, digits)
+        def find_figures(key: str, taken: Times) -> dict[str, Any]:
+            figures = report_figures(taken, self.shown[key], expected, digits)
             return {**figures, **find_more(key)}
 
+        turns = times if turns is None else turns
         row: dict[str, Any] = {"note": self.notes.get(name, "")}
         if name in times:
-            row |= find_figures(name)
+            row |= find_figures(name, times[name])
         key = f"{name} staged"
-        if key in times:
-            overhead = find_overhead_percent(times[name], times[key])
-            row["staged"] = {**find_figures(key), "overhead_percent": overhead}
+        if key in turns:
+            overhead = find_overhead_percent(turns[name], turns[key])
+            row["staged"] = {**find_figures(key, turns[key]), "overhead_percent": overhead}
         elif key in self.notes:
             row["staged"] = {"note": self.notes[key]}
         return row

@@ -104,6 +104,20 @@ def find_overhead_percent(plain: Times, other: Times) -> float:
     return round(100.0 * (float(np.median(other / plain)) - 1.0), 2)
 
 
+def find_overhead_bounds(plain: Times, other: Times) -> list[float]:
+    """Find between which percentages `find_overhead_percent` is, with 95 % confidence.
+
+    By order statistics, whatever the noise; of fewer than six rounds the least and the largest.
+    """
+    ratios = np.sort(other / plain)
+    rounds, left_out = len(ratios), 0
+    # So many or fewer are on one side of the median with less than 2.5 %, as heads of a fair coin.
+    while sum(math.comb(rounds, heads) for heads in range(left_out + 1)) * 40 <= 1 << rounds:
+        left_out += 1
+    ends = ratios[max(0, left_out - 1)], ratios[min(rounds - 1, rounds - left_out)]
+    return [round(100.0 * (float(end) - 1.0), 2) for end in ends]
+
+
 def find_quantiles(
     values: Sequence[float] | npt.NDArray[Any],
     names: str,

@@ -68,22 +68,33 @@ def test_report_by_hand():
     times = {
         "torch-eager": np.array([10, 20, 12]) * MS,
         "torch-fp32": np.array([10, 20, 12]) * MS,
-        "torch-fp32 staged": np.array([11, 20, 12]) * MS,
         "openvino-fp32": np.array([4, 4, 5]) * MS,
-        "openvino-fp32 staged": np.array([6, 6, 5]) * MS,
         "opencv-fp32": np.array([6, 9, 6]) * MS,
     }
-    shown = {key: make_shown([1.0, 2.0]) for key in times}
+    # In turns of their own, in which both happened to be faster.
+    turns = {
+        "torch-fp32": {
+            "torch-fp32": np.array([5, 10, 6]) * MS,
+            "torch-fp32 staged": np.array([5.5, 10, 6]) * MS,
+        },
+        "openvino-fp32": {
+            "openvino-fp32": np.array([2, 2, 2.5]) * MS,
+            "openvino-fp32 staged": np.array([3, 3, 2.5]) * MS,
+        },
+    }
+    keys = {*times, *(key for own in turns.values() for key in own)}
+    shown = {key: make_shown([1.0, 2.0]) for key in keys}
     shown["openvino-fp32"] = make_shown([1.0, 1.0], best=1)
     names = ["torch-eager", "torch-fp32", "torch-bf16", "openvino-fp32", "opencv-fp32"]
     notes = {"torch-bf16": "no bf16", "torch-bf16 staged": "no bf16"}
     model = load_model("null:1")
     lineup = Lineup(model, [], ExitStack())
     lineup.shown, lineup.notes = shown, notes
-    found = backends._summarize(model, 8, names, times, lineup)
+    found = backends._summarize(model, 8, names, times, turns, lineup)
     rows = {row["backend"]: row for row in found["rows"]}
     assert [rows[name].get("p50_ms") for name in names] == [12.0, 12.0, None, 4.0, 6.0]
-    assert rows["torch-fp32"]["staged"]["overhead_percent"] == 0.0  # median of +10 %, 0, 0
+    staged = rows["torch-fp32"]["staged"]
+    assert (staged["p50_ms"], staged["overhead_percent"]) == (6.0, 0.0)  # median of +10 %, 0, 0
     assert rows["openvino-fp32"]["staged"]["overhead_percent"] == 50.0
     assert rows["openvino-fp32"]["relative_error"] == 0.5
     assert rows["openvino-fp32"]["agreement"] == 0.0
@@ -93,29 +104,31 @@ def test_report_by_hand():
     assert found["times_faster_than_opencv"] == 1.5
     assert found["passed"] is False
     del times["opencv-fp32"]
-    assert backends._summarize(model, 8, names, times, lineup)["passed"] is True
+    assert backends._summarize(model, 8, names, times, turns, lineup)["passed"] is True
     # What auto chose: nothing, and two cuts that turn out to cost more than promised.
     none = FreeCuts((), 0.0, {"a": 0.25, "b": 0.1}, 4 * MS, 4 * MS)
     free = {"openvino-fp32": none}
-    found = backends._summarize(model, 8, names, times, lineup, free=free)
+    found = backends._summarize(model, 8, names, times, turns, lineup, free=free)
     rows = {row["backend"]: row for row in found["rows"]}
     assert rows["openvino-fp32"]["auto"] == {
         "stages": 1,
         "cuts": [],
         "expected_percent": 0.0,
         "overhead_percent": 0.0,
+        "overhead_bounds_percent": [0.0, 0.0],
         "longest_share": 1.0,
         "cut_percent": {"a": 25.0, "b": 10.0},
     }
     assert found["passed"] is True
     free["torch-fp32"] = FreeCuts(("a", "b"), 0.015, {}, 12 * MS, 3 * MS)
-    times["torch-fp32 auto"] = np.array([11, 22, 12]) * MS
-    found = backends._summarize(model, 8, names, times, lineup, free=free)
+    turns["torch-fp32"]["torch-fp32 auto"] = np.array([5.5, 11, 6]) * MS
+    found = backends._summarize(model, 8, names, times, turns, lineup, free=free)
     auto = next(row["auto"] for row in found["rows"] if row["backend"] == "torch-fp32")
     assert (auto["stages"], auto["overhead_percent"], auto["longest_share"]) == (3, 10.0, 0.25)
+    assert auto["overhead_bounds_percent"] == [0.0, 10.0]  # of three rounds
     assert found["passed"] is False
-    times["torch-fp32 staged"] = np.array([11, 22, 12]) * MS
-    assert backends._summarize(model, 8, names, times, lineup)["passed"] is False
+    turns["torch-fp32"]["torch-fp32 staged"] = np.array([5.5, 11, 6]) * MS
+    assert backends._summarize(model, 8, names, times, turns, lineup)["passed"] is False
 
 
 # ---- parts

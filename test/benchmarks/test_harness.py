@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 import benches
+import numpy as np
 import psutil
 import pytest
 
@@ -22,7 +23,13 @@ from benchmarks.harness.options import Options
 from benchmarks.harness.processes import BenchmarkError, Child, busy_phases
 from benchmarks.harness.queue import FifoQueue
 from benchmarks.harness.tables import Table, tabulate, to_markdown, to_text
-from benchmarks.harness.timing import alternate, measure_rounds, quantile_ms, rotate
+from benchmarks.harness.timing import (
+    alternate,
+    find_overhead_bounds,
+    measure_rounds,
+    quantile_ms,
+    rotate,
+)
 
 MS = 1_000_000
 TIMEOUT_S = 120.0
@@ -138,6 +145,22 @@ def test_runs_take_turns_and_each_round_begins_with_another():
     assert quantile_ms(times["a"], 0.99) == times["a"].max() * 1e-6  # a time that was measured
     assert rotate("abc", 4) == ["b", "c", "a"]
     assert [alternate("ab", number) for number in (0, 1)] == [["a", "b"], ["b", "a"]]
+
+
+@pytest.mark.parametrize(
+    ("rounds", "first", "last"),
+    [
+        (5, 1, 5),
+        (6, 1, 6),  # 2/64 = 3.1 % lie outside
+        (9, 2, 8),  # 20/512 = 3.9 %
+        (12, 3, 10),  # 158/4096 = 3.9 %
+        (100, 40, 61),  # as in tables
+    ],
+)
+def test_bounds_of_a_median_are_order_statistics(rounds, first, last):
+    order = np.random.default_rng(0).permutation(rounds) + 1
+    plain = np.full(rounds, 100)
+    assert find_overhead_bounds(plain, plain + order) == [first, last]
 
 
 # -- processes -----------------------------------------------------------------------------------
