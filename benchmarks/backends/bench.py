@@ -5,14 +5,15 @@
 
 Beside a number of stages runs the choice of ``stages: auto``, which cuts only where it is free.
 
-The back ends of a model take turns, round by round, in one process with as many threads each; then
-each back end's whole network, its stages and its choice take turns without the others, so that a
-ratio of a few per cent is of runs that are near in time and follow the same back end. Times are of
-the network alone, without preprocessing and decoding. The error is the largest deviation from torch
-eager relative to the largest value of that output; agreement is mAP@0.5, mIoU or top-1 against
-torch's results on the same frames, and the only measure for lists of boxes. ``torch-eager`` is the
-obvious first version: fp32, torch's own settings; the other rows are this package's back ends.
-Networks of torchvision have random weights (see `make_plausible`), the others trained ones.
+The back ends of a model take turns, round by round, in one process with as many threads each;
+then each back end's whole network, its stages and its choice take turns without the others, so
+that a ratio of a few per cent is of runs that are near in time and follow the same back end.
+Times are of the network alone, without preprocessing and decoding. The error is the largest
+deviation from torch eager relative to the largest value of that output; agreement is mAP@0.5,
+mIoU or top-1 against torch's results on the same frames, and the only measure for lists of boxes.
+``torch-eager`` is the obvious first version: fp32, torch's own settings; the other rows are this
+package's back ends. Networks of torchvision have random weights (see `make_plausible`), the
+others trained ones.
 
 INT8 is calibrated on other frames of the same source, as `build` does it: layers stay in fp32
 until it agrees 0.98 with fp32, but for random weights, whose results are noise. What the built-in
