@@ -152,13 +152,14 @@ def find_free_cuts(
 def judge(ratios: Sequence[float]) -> bool | None:
     """Whether cuts are free by their times over those of the uncut network, round by round.
 
-    None if these rounds do not say so with less than `DOUBT`, which the looks at them share.
+    None while these rounds leave more than `DOUBT`, which all looks at them share.
 
     This is the sign test, whose order statistics bound the median whatever the distribution of the
     ratios: they have outliers wherever another program runs, so that neither their spread nor a
     difference of medians says how far to trust one. If cuts really add `FREE` or more at the
-    median, a round is above that with a probability of at least 1/2, and few of n are so with that
-    of few heads in n tosses of a coin.
+    median, a round is above that with a probability of at least 1/2, and at most k of n are so
+    with that of at most k heads in n tosses of a coin. Rounds that are near in time may have been
+    disturbed together, which is no toss of a coin: hence a second comparison, some time later.
     """
     over, rounds = sum(ratio > 1.0 + FREE for ratio in ratios), len(ratios)
     limit = DOUBT / len(LOOKS)
