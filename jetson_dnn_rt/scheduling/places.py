@@ -12,10 +12,12 @@ the cores of its worker: nothing else runs meanwhile.
 A task may have its network *narrow*, too: with fewer threads, for several side by side. Each takes
 longer, together they get more done. Where more frames come than wide networks one after the other
 can keep up with, a job runs narrow if it makes its deadline so by its budget, and helpers run
-narrow ones beside each other. Budgets are those of wide networks; how many times as long narrow
-ones take is learned beside them.
+narrow ones beside each other. So it does where a frame that is there already would be late behind
+its wide network, as two tasks of one camera have it, and makes its deadline narrow. Budgets are
+those of wide networks; how many times as long narrow ones take is learned beside them.
 
-There a frame that has waited long is left for the next one of its task, if that is due soon.
+Where more frames come than that, one that has waited long is left for the next one of its task, if
+that is due soon.
 """
 
 from __future__ import annotations
@@ -209,7 +211,13 @@ class Places:
 
     def is_narrow(self, state: TaskState, job: Job, now_ns: int) -> bool:
         """Whether the job's network, from its next stage on, runs narrow if it begins now."""
-        if state.narrow is None or not self._wants_more:
+        if not (self._wants_more or self._has_narrow):
+            return False
+        return self._makes_it_narrow(state, job, now_ns)
+
+    def _makes_it_narrow(self, state: TaskState, job: Job, now_ns: int) -> bool:
+        """Whether the job makes its deadline by its budget if its network begins narrow now."""
+        if state.narrow is None:
             return False
         stage, end = max(job.next_stage, int(state.is_prepared)), state.network_end
         rest_ns, _ = state.narrow_ns(job.variant, stage, end)
@@ -218,8 +226,9 @@ class Places:
 
     def begins_narrow(self, state: TaskState, job: Job, now_ns: int) -> bool:
         """Whether the network that begins now runs narrow: another one may run beside it."""
-        if not self.is_narrow(state, job, now_ns):
+        if not self.helping or not self._makes_it_narrow(state, job, now_ns):
             return False
+        wide_end_ns = now_ns + state.remaining_budget_ns(job.variant, job.next_stage)
         for its in self._tasks.values():
             other = its.in_flight or its.waiting
             if other is None or other is job or other.next_stage >= its.network_end:
@@ -227,14 +236,23 @@ class Places:
             if other in self._networks:
                 if other.work.narrow:
                     return True
-            elif self.is_narrow(its, other, now_ns + its.usual_ns(other.variant, 0)):
-                return True
+                continue
+            rest_ns = its.remaining_budget_ns(other.variant, other.next_stage)
+            if self._wants_more or wide_end_ns + rest_ns > other.absolute_deadline_ns:
+                begin_ns = now_ns + its.usual_ns(other.variant, 0)
+                if self._makes_it_narrow(its, other, begin_ns):
+                    return True
         return False
 
     @property
     def _wants_more(self) -> bool:
         """Whether more frames come than networks one after the other can keep up with."""
         return self.helping and self._load > KEPT_UP * self.workers
+
+    @property
+    def _has_narrow(self) -> bool:
+        """Whether a network runs narrow."""
+        return self.helping and any(job.work.narrow for job in self._networks)
 
     def _end_ns(self, other: Job, rank: Rank, now_ns: int) -> int:
         """When another job's network makes room for a job of this rank; 0 = it waits for that."""

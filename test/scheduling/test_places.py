@@ -16,7 +16,7 @@ from jetson_dnn_rt.config.process import DISCIPLINES
 from jetson_dnn_rt.scheduling.engine import Engine
 from jetson_dnn_rt.scheduling.places import is_in_network
 from jetson_dnn_rt.scheduling.task_state import Run
-from jetson_dnn_rt.tasks import Outcome
+from jetson_dnn_rt.tasks import Admission, Outcome
 
 STAGES = ("preprocess", "inference", "decode")
 NARROW = 1.5
@@ -147,6 +147,64 @@ def test_networks_run_narrow_beside_each_other_once_more_comes_than_they_can_do(
     state = engine.tasks["a"]
     assert state.budgets["full@null"][1].budget_ns == 100
     assert state.narrow.budget_ns == state.narrow.median_ns == 1500
+
+
+def test_two_frames_at_once_run_narrow_where_the_second_would_be_late_otherwise():
+    """One after the other they end at 130 and 260 by their budgets, whatever the load."""
+    ran, records = play(make_engine(200, 200, device="cpu", narrow=1.5), [(0, "a"), (0, "b")])
+    assert ran == [
+        "a0 preprocess 0-10",
+        "a0 inference narrow 10-160",
+        "b0 preprocess 10-20",
+        "b0 inference narrow 20-170",
+        "a0 decode 160-180",
+        "b0 decode 170-190",
+    ]
+    assert [(r.outcome, r.admission) for r in records] == 2 * [(Outcome.MET, Admission.BUDGET)]
+
+
+@pytest.mark.parametrize(
+    ("deadlines", "begun"),
+    [
+        ((200, 260), "a0 inference 10-110"),  # both make it one after the other
+        ((179, 200), "a0 inference 10-110"),  # a would be late narrow: 10 + 150 + 20
+        ((189, 189), "a0 inference 10-110"),  # b would be late narrow: 20 + 150 + 20
+        ((190, 190), "a0 inference narrow 10-160"),
+    ],
+)
+def test_narrow_is_for_frames_that_make_it_so_alone(deadlines, begun):
+    engine = make_engine(*deadlines, device="cpu", narrow=1.5)
+    ran, _ = play(engine, [(0, "a"), (0, "b")])
+    assert ran[1] == begun
+
+
+@given(
+    deadlines=st.tuples(st.integers(100, 300), st.integers(100, 300)),
+    gap=st.integers(0, 12),
+    slowdown=st.sampled_from([1.25, 1.5, 1.75]),
+)
+@settings(max_examples=300, deadline=None)
+def test_two_frames_lose_nothing_by_narrow_networks(deadlines, gap, slowdown):
+    """Where every stage takes its budget, as many are met as without, or more."""
+
+    def count(narrow):
+        engine = make_engine(*deadlines, device="cpu", narrow=narrow)
+
+        def run_ns(job):
+            is_narrow = job.work.narrow and job.next_stage == 1
+            return int(TIMES[STAGES[job.next_stage]] * (slowdown if is_narrow else 1))
+
+        records = drive(engine, [(0, "a"), (gap, "b")], run_ns)
+        return sum(record.outcome is Outcome.MET for record in records)
+
+    assert count(slowdown) >= count(0.0)
+
+
+def test_a_frame_that_comes_later_runs_beside_a_narrow_network():
+    engine = make_engine(200, 200, 200, device="cpu", narrow=1.5, helpers=2)
+    ran, records = play(engine, [(0, "a"), (0, "b"), (5, "c")])
+    assert "c0 inference narrow 20-170" in ran
+    assert [record.outcome for record in records] == 3 * [Outcome.MET]
 
 
 @pytest.mark.parametrize(
