@@ -86,9 +86,14 @@ def pytest_runtest_makereport(item, call):
 def pytest_collection_finish():
     """Keep what is loaded by now, 650,000 objects in a whole run, out of garbage collections.
 
-    Each costs 0.3 s otherwise, and every node that ends collects. Once, before the first test:
-    what a test leaves to be collected, above all a node's participant, must not be frozen.
+    Each costs 0.3 s otherwise, and every node that ends collects. Before the first test: what a
+    test leaves to be collected, above all a node's participant, must not be frozen.
     """
+    freeze_heap()
+
+
+def freeze_heap():
+    """Keep what lives now out of garbage collections."""
     gc.collect()
     gc.freeze()
 
@@ -97,13 +102,16 @@ def pytest_collection_finish():
 def frozen_heap(request):
     """Let the heap be as it is: nodes undo their own freezing, and with it that of the run.
 
-    Only tests marked `freezes` really freeze.
+    Only tests marked `freezes` really freeze; after them the run's heap is frozen anew.
     """
+    freezes = request.node.get_closest_marker("freezes") is not None
     with pytest.MonkeyPatch.context() as patch:
-        if request.node.get_closest_marker("freezes") is None:
+        if not freezes:
             patch.setattr(gc, "freeze", lambda: None)
             patch.setattr(gc, "unfreeze", lambda: None)
         yield
+    if freezes:
+        freeze_heap()
 
 
 @pytest.fixture(autouse=True)
