@@ -71,6 +71,16 @@ def test_rounds_are_added():
     assert both["outcomes"] == {"met": 2}
 
 
+def test_a_frame_more_in_the_window_decides_nothing_where_both_keep_up():
+    def deliver(frames, age, sent):
+        rows = [make_row(10 * index, 10 * index + age) for index in range(frames)]
+        return judge(rows, [10 * index * MS for index in range(sent)], 1, 5, (0, 1000))
+
+    assert is_better(deliver(50, 1, 50), deliver(52, 2, 52))
+    assert not is_better(deliver(48, 1, 50), deliver(52, 2, 52))  # 96 % of its frames
+    assert not is_better(deliver(50, 2, 50), deliver(50, 2, 50))  # not fresher
+
+
 def test_a_cell_with_a_failed_round_has_not_passed():
     good = judge([make_row(0, 1)], [0], 1, 5, (0, 100))
     naive = judge([make_row(0, 2)], [0], 1, 5, (0, 100))
