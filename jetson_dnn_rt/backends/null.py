@@ -26,7 +26,7 @@ def inspect(name: str) -> BackendInfo:
 
 def create(part: Part, name: str, precision: str, threads: int, clock: Clock) -> Runner:
     """See `NullRunner`."""
-    return NullRunner(part, clock)
+    return NullRunner(part, clock, threads)
 
 
 class NullRunner(Runner):
@@ -39,7 +39,7 @@ class NullRunner(Runner):
     version = __version__
     precision = "fp32"
 
-    def __init__(self, part: Part, clock: Clock) -> None:
+    def __init__(self, part: Part, clock: Clock, threads: int = 1) -> None:
         origin = getattr(part, "origin", None)
         if not isinstance(origin, NullOrigin):
             raise BackendUnavailableError(
@@ -50,6 +50,8 @@ class NullRunner(Runner):
         self._clock = clock
         self._spin = script.spin
         self._times = {stage: itertools.cycle(times) for stage, times in script.times_ns.items()}
+        with_threads = f"inference@{threads}"
+        self._stage = with_threads if with_threads in self._times else "inference"
         self._outputs = origin.probe(*part.input_shapes[0][2:])
 
     def take_time(self, stage: str) -> None:
@@ -65,7 +67,7 @@ class NullRunner(Runner):
             zlib.crc32(_BURNT)
 
     def _run(self, values: list[Array]) -> tuple[Array, ...]:
-        self.take_time("inference")
+        self.take_time(self._stage)
         return self._outputs
 
     def _close(self) -> None:

@@ -42,6 +42,14 @@ def test_times_are_taken_in_turn():
     assert ends == [10, 20, 30, 10, 20]
 
 
+@pytest.mark.parametrize(("threads", "time_ms"), [(1, 15), (2, 10), (3, 10)])
+def test_a_network_may_take_another_time_with_fewer_threads(threads, time_ms):
+    clock = CountingClock()
+    model = load_model("null:inference=10;inference@1=15")
+    create_runner(model, "null", "fp32", threads=threads, clock=clock).run([])
+    assert clock.time_ns // 1_000_000 == time_ms
+
+
 def test_spinning_burns_time_without_sleeping():
     clock = CountingClock()
     runner = create_runner(load_model("null:0.01,spin"), "null", "fp32", threads=1, clock=clock)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, NoReturn, get_args
 
@@ -20,9 +21,10 @@ from jetson_dnn_rt.models.sources.files import hash_bytes
 STAGES = ("preprocess", "inference", "decode")
 _FORM = (
     "null:MS, null:MS/MS/... (one per run, from the start again at the end) or "
-    "null:preprocess=MS;inference=MS;decode=MS, then ',detection', ',segmentation', "
-    "',classification' and ',spin' as wanted"
+    "null:preprocess=MS;inference=MS;inference@THREADS=MS;decode=MS, then ',detection', "
+    "',segmentation', ',classification' and ',spin' as wanted"
 )
+_WITH_THREADS = re.compile(r"inference@[1-9][0-9]{0,3}")
 _OUTPUTS: dict[Kind, tuple[tuple[int, ...], ...]] = {
     "detection": ((1, 8, 4), (1, 8, 2)),
     "segmentation": ((1, 2, 8, 8),),
@@ -42,8 +44,14 @@ def open_source(name: str, options: SourceOptions) -> Opened:
 class NullScript:
     """How long each run of a stage takes."""
 
-    times_ns: dict[str, tuple[int, ...]]  # per stage, taken in turn; a missing one does not wait
+    # Per stage, taken in turn; a missing one does not wait. ``inference@2``: with two threads.
+    times_ns: dict[str, tuple[int, ...]]
     spin: bool = False  # burn the time on the processor, as a network would, instead of sleeping
+
+    @property
+    def takes_threads(self) -> bool:
+        """Whether the time of a network depends on its threads."""
+        return any(stage not in STAGES for stage in self.times_ns)
 
     @staticmethod
     def parse(text: str) -> tuple[NullScript, Kind]:
@@ -61,7 +69,7 @@ class NullScript:
         script: dict[str, tuple[int, ...]] = {}
         for part in times.split(";"):
             stage, equals, values = part.rpartition("=")
-            if equals and stage not in STAGES:
+            if equals and stage not in STAGES and not _WITH_THREADS.fullmatch(stage):
                 raise ConfigurationError(f"null:{text}: no stage {stage!r}; the form is {_FORM}")
             try:
                 milliseconds = [float(value) for value in values.split("/")]

@@ -77,7 +77,8 @@ def measure_narrow(
     """How much longer each task's network takes narrow beside others than wide alone, run by run.
 
     Of the default variants of loaded tasks that do not run; those of the null back end are left
-    out. Empty where nothing is gained by it, or too few tasks are narrow.
+    out whose script does not depend on the threads. Empty where nothing is gained by it, or too
+    few tasks are narrow.
     """
     if not split.narrow_threads:
         return {}

@@ -361,16 +361,17 @@ class VariantSet:
         segments = self._make_segments(spec)
         narrow: list[Runner] = []
         try:
-            if self._narrow_threads and spec.backend in TAKES_THREADS and device == "cpu":
+            if self._narrow_threads and self._takes_threads(spec) and device == "cpu":
                 for segment in segments:
                     narrow.append(self._make_runner(spec, segment.piece.part, narrow=True))
-                pairs = zip(segments, narrow, strict=True)
-                measure_segments([Segment(one.piece, runner) for one, runner in pairs], runs=1)
             if self._shared is None:
                 image = segments[0].runner.allocate_input()
                 self._shared = FrameProcessor(self.model, self._settings, image)
             if spec.backend != "null":  # whose runs take as long as its script says
                 measure_segments(segments, runs=1)
+                if narrow:
+                    pairs = zip(segments, narrow, strict=True)
+                    measure_segments([Segment(one.piece, to) for one, to in pairs], runs=1)
             grown = max(0, used_bytes(device) - before)
             pipeline = Pipeline(spec, self._processor, segments, self.stage_names, grown, narrow)
             left = self._limit_bytes - self.memory_bytes
@@ -419,6 +420,11 @@ class VariantSet:
             threads=self._threads, stages=cuts, amp_lists=self._config.amp_lists,
         )  # fmt: skip
         return replace(key, kind="artefact", options=f"cover={tolerance:g} {key.options}")
+
+    def _takes_threads(self, spec: VariantSpec) -> bool:
+        origin = self.model.origin
+        scripted = isinstance(origin, NullOrigin) and origin.script.takes_threads
+        return spec.backend in TAKES_THREADS or scripted
 
     def _load_network(self, spec: VariantSpec) -> None:
         """Load a network other than the full one in fp32; `NotBuiltError` without one."""
