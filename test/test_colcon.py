@@ -12,6 +12,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
+from quick_compiler import make_quick_compiler
 
 pytest.importorskip("colcon_core", reason="needs colcon")
 pytest.importorskip("colcon_ros", reason="needs colcon")
@@ -24,6 +25,7 @@ def colcon(workspace, *arguments):
     # Not the pytest options of this run, nor the checkout that it runs in.
     drop = ("PYTEST_ADDOPTS", "PYTHONPATH")
     env = {name: value for name, value in os.environ.items() if name not in drop}
+    env["CC"] = make_quick_compiler(workspace)
     answer = subprocess.run(
         [sys.executable, "-m", "colcon", "--log-base", "log", *arguments],
         cwd=workspace,

@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from quick_compiler import make_quick_compiler
 
 from jetson_dnn_rt.compiled import PURE, ROOT, find_build
 
@@ -78,7 +79,7 @@ def test_without_a_build(copy):
 
 
 @pytest.mark.slow
-def test_an_installed_package_is_compiled_in_place(copy):
+def test_an_installed_package_is_compiled_in_place(copy, tmp_path):
     """As after pip: not in a checkout, from any working directory; what fails is said."""
     pytest.importorskip("mypyc", reason="needs mypy")
     shutil.rmtree(copy / "_compiled")
@@ -94,6 +95,7 @@ def test_an_installed_package_is_compiled_in_place(copy):
         "Fix: python3 -m jetson_dnn_rt.cli.compile (needs mypy, and a C compiler" in broken.stderr
     )
     assert show_engine(place) == "py not built"
-    done = subprocess.run(command, env=env, **options)
+    quick = {**env, "CC": make_quick_compiler(tmp_path)}
+    done = subprocess.run(command, env=quick, **options)
     assert done.returncode == 0, done.stderr
     assert show_engine(place) == "so"
