@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from jetson_dnn_rt.cli.environment import profile_variable
 
@@ -41,6 +42,12 @@ def prepare_ros_environment():
 
 
 prepare_ros_environment()
+
+# No example fails for the time that it takes on a busy machine, as by default after 200 ms.
+settings.register_profile(
+    "whatever the load", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("whatever the load")
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -4,7 +4,7 @@
 import math
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jetson_dnn_rt.frames import Frame, FramePool
@@ -52,7 +52,6 @@ def test_memory_of_another_kind():
 SHAPES = st.tuples(st.integers(1, 9), st.integers(1, 9), st.just(3))
 
 
-@settings(deadline=None)
 @given(steps=st.lists(st.tuples(SHAPES, st.integers(0, 3)), max_size=60))
 def test_frames_of_any_size_share_a_bounded_memory(steps):
     """Up to four frames are held; each keeps its pixels until it is gone."""

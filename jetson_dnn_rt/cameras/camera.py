@@ -210,8 +210,8 @@ class Camera:
             if source is None:
                 continue
             if not source.live and longest_ns < period_ns // 4:
-                # The tasks have just got a frame: do not compete with the start of their jobs.
-                self._sleep_until(due_ns - period_ns // 2)
+                # Just in time: the networks of the last frame want the cores until then.
+                self._sleep_until(due_ns - max(2 * longest_ns, period_ns // 8))
             loan = self._pool.borrow((source.height, source.width, 3))
             begin_ns = self._clock.now_ns()
             try:

@@ -78,7 +78,7 @@ def run_both(frame, expected, kernel, *, fetched=False):
     seed=st.integers(0, 1 << 20),
     fetched=st.booleans(),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_the_device_gives_what_the_cpu_gives(
     function, encoding, half_height, half_width, padding, size, resize, color, seed, fetched
 ):
@@ -132,7 +132,7 @@ def make_device(kernel, *, fetched):
     fetched=st.booleans(),
     moves=st.sets(st.integers(0, 24)),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_sizes_in_any_order_come_out_as_in_a_new_input(
     function, size, halves, turns, resize, fetched, moves
 ):
@@ -255,7 +255,6 @@ def test_an_input_of_another_shape_is_refused(kernel):
 
 
 @given(source=st.integers(1, 3000), target=st.integers(1, 700), columns=st.booleans())
-@settings(deadline=None)
 def test_taps_lie_in_the_picture(source, target, columns):
     taps = make_taps(source, target, columns=columns)
     assert taps.dtype == np.int32

@@ -56,7 +56,7 @@ def test_of_a_broken_end_nearly_all_that_was_written_is_read(tmp_path, plugin, s
 
 
 @pytest.mark.parametrize(("plugin", "compression"), KINDS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_whatever_is_damaged_is_either_readable_or_said(plugin, compression, data):
     name, content = bags.make_file(plugin, compression, COUNT, 400)

@@ -30,10 +30,12 @@ class Script(FrameSource):
 
     def __init__(self, clock, **changes):
         self.clock, self.done, self.closed = clock, 0, False
+        self.reads_ns: list[int] = []
         vars(self).update(changes)
 
     def read(self, out):
         self.expect(out)
+        self.reads_ns.append(self.clock.now_ns())
         if self.take_ns:
             self.clock.sleep_until_ns(self.clock.now_ns() + self.take_ns)
         if self.done == self.break_at:
@@ -132,6 +134,22 @@ def test_when_frames_come(clock, start, source, options, until_ms, times_ms, sli
     assert camera.rate_hz == options.get("rate_hz", source.get("rate_hz", 100.0))
     assert camera.state.slipped == slipped
     assert camera.state.expected == (None if slipped is None else len(times_ms) + slipped)
+
+
+@pytest.mark.parametrize(
+    ("take_ns", "reads_ms"),
+    [
+        (0, [0, 8.75, 18.75, 28.75]),  # an eighth of a period before it is due
+        (MS, [0, 9, 19, 29]),  # in twice the time that it takes
+        (3 * MS, [0, 3, 13, 23]),  # it takes too long to wait
+    ],
+)
+def test_files_are_read_just_in_time(clock, start, take_ns, reads_ms):
+    """Later than that, and they would be late; earlier, and they would slow down the networks."""
+    source = Script(clock, take_ns=take_ns)
+    start(source)
+    clock.run_until(29 * MS)
+    assert [time_ns / MS for time_ns in source.reads_ns] == reads_ms
 
 
 def test_after_a_stop_no_frame_is_due(clock, start):

@@ -205,7 +205,7 @@ def test_a_picture_is_as_the_sensor_gave_it():
     np.testing.assert_array_equal(decode_picture(turned), plain)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(seed=st.integers(0, 10**9))
 def test_a_mutated_file_is_decoded_in_its_checked_size_or_refused(seed):
     """EDGES 1: nothing but a `BadImageError`, and never more pixels than were checked."""

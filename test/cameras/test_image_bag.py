@@ -26,7 +26,7 @@ from bags import (
     write_bag,
     write_ros1,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jetson_dnn_rt.cameras.bags import compression
@@ -76,7 +76,6 @@ def long_bag(request, tmp_path_factory):
         yield bag
 
 
-@settings(deadline=None)
 @given(st.integers(0, 30), st.one_of(st.none(), st.integers(0, 30)))
 def test_any_part_is_that_of_the_whole(long_bag, first, count):
     end = None if count is None else first + count

@@ -20,7 +20,7 @@ from cohorts import (
     make_policy,
     make_table,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jetson_dnn_rt.coordinator.policies.alert import Alert, Filter
@@ -45,7 +45,6 @@ def slow_of(xi):
     return xi.mean + NormalDist().inv_cdf(CONFIDENCE) * sqrt(xi.variance)
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(0.5, 5.0), min_size=1, max_size=50))
 def test_filter_step_by_step(ratios):
     xi = Filter()
@@ -138,7 +137,6 @@ def test_the_fastest_of_the_choices_of_frames_on_their_way():
     assert policy.decide(cohort, 0).clocks == 1
 
 
-@settings(deadline=None)
 @given(cohort=cohorts(), data=st.data())
 def test_choice_is_the_best_of_all(cohort, data):
     mode = data.draw(st.sampled_from(["min_energy", "max_accuracy"]))

@@ -10,7 +10,7 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 from cohorts import check_pure, make_clock_table, make_cohort, make_member, make_policy, make_table
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -68,7 +68,6 @@ def test_clocks_and_neighbours_make_everything_slower():
     assert make_policy(ApNet, cohort).decide(cohort, 0).variants == (2, 1, 1)
 
 
-@settings(deadline=None)
 @given(st.integers(1, 3), st.integers(1, 4), st.data())
 def test_no_plan_as_fast_is_more_accurate_than_the_line(stages, variants, data):
     """On the greedy line each plan is the best of all for its time (a convex hull of them)."""

@@ -226,7 +226,7 @@ def frames_about_to_begin(draw):
     return make_cohort(make_clock_table(count, delay_ns=0), [member], clocks=present)
 
 
-@settings(deadline=None, max_examples=120)
+@settings(max_examples=120)
 @given(frames_about_to_begin(), st.sampled_from([NeuOSMinEnergy, NeuOSMaxAccuracy, NeuOSBalanced]))
 def test_never_worse_than_what_neuos_may_choose(cohort, mode):
     """Every candidate of NeuOS that keeps the deadline at the confidence is among those that
@@ -259,7 +259,7 @@ def test_never_worse_than_what_neuos_may_choose(cohort, mode):
                 assert own[decision.clocks] <= bound * (1.0 + 1e-5) + 1e-9
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(frames_about_to_begin())
 def test_clocks_of_least_cost_by_brute_force(cohort):
     member = cohort.members[0]

@@ -32,7 +32,7 @@ from jetson_dnn_rt.coordinator.policies.horizon.outlook import (
 from jetson_dnn_rt.coordinator.tables.hull import new_minima
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(tables())
 def test_no_plan_beats_those_kept(table):
     for stage, rest in enumerate(build_rests(table, make_clock_table(), 0.999, 0.8)):
@@ -47,7 +47,7 @@ def test_no_plan_beats_those_kept(table):
             assert ((rest.loss <= loss + 1e-12) & (times <= time + len(stages))).any()
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(tables())
 def test_a_way_home_never_takes_longer_than_the_plan(table):
     for rest in build_rests(table, make_clock_table(), 0.999, 0.8):
@@ -108,7 +108,6 @@ def test_tail_of_many_samples_is_the_empirical_one_and_of_a_few_widened():
     assert tail_quantile(np.array([8.0, 9.0, 10.0, 7.0]), 0.999) == 12.5
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(1.0, 100.0), min_size=1, max_size=300), st.floats(0.5, 0.998))
 def test_tail_rises_with_the_confidence(samples, share):
     times = np.array(samples)
@@ -125,7 +124,7 @@ def test_new_minima():
 OBJECTIVE = Objective(reference_j=0.02, joules=1.0, shared_joules=1.0, loss=10.0)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(tables(), st.floats(0.0, 60.0), st.floats(1.0, 1.5))
 def test_bisection_is_brute_force(table, time_ms, reserve):
     rest = build_rests(table, make_clock_table(), 0.999, 0.8)[0]
@@ -146,7 +145,7 @@ def test_bisection_is_brute_force(table, time_ms, reserve):
             assert need[ladder.plans[found]] == need.min()
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(tables(), st.integers(0, LEVELS - 1))
 def test_a_grid_says_what_the_ladders_say(table, level):
     rest = build_rests(table, make_clock_table(), 0.999, 0.8)[0]

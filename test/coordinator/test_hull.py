@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from synthetic_boards import SyntheticBoard
@@ -29,7 +29,6 @@ CLOUDS = st.integers(1, 40).flatmap(
 )
 
 
-@settings(deadline=None)
 @given(CLOUDS)
 def test_the_front_is_what_no_other_beats(cloud):
     times, costs = cloud
@@ -45,7 +44,6 @@ def test_the_front_is_what_no_other_beats(cloud):
     assert (np.diff(costs[front]) < 0).all()
 
 
-@settings(deadline=None)
 @given(CLOUDS)
 def test_of_equal_points_the_first_is_kept(cloud):
     times, costs = np.tile(cloud[0], 2), np.tile(cloud[1], 2)
@@ -54,7 +52,6 @@ def test_of_equal_points_the_first_is_kept(cloud):
         assert np.flatnonzero(same)[0] == position
 
 
-@settings(deadline=None)
 @given(CLOUDS, st.floats(0.0, 20.0))
 def test_the_hull_has_the_best_for_every_price_of_time(cloud, price):
     times, costs = cloud
@@ -64,7 +61,6 @@ def test_the_hull_has_the_best_for_every_price_of_time(cloud, price):
     assert set(hull) <= set(pareto_front(times, costs))
 
 
-@settings(deadline=None)
 @given(CLOUDS)
 def test_the_hull_has_nothing_that_a_mixture_of_two_others_beats(cloud):
     times, costs = cloud

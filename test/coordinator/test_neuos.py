@@ -236,7 +236,7 @@ def test_threshold_is_the_standard_deviation_by_default():
 
 
 @pytest.mark.parametrize("mode", MODES)
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(cohort=cohorts())
 def test_never_outside_the_candidate_set(mode, cohort):
     policy = make_policy(mode, cohort)
@@ -250,7 +250,6 @@ def test_never_outside_the_candidate_set(mode, cohort):
         assert cohort.members[deciding].usable[decision.variants[deciding]]
 
 
-@settings(deadline=None)
 @given(cohort=cohorts())
 def test_delta_covers_at_the_least_power(cohort):
     policy = make_policy(NeuOSMinEnergy, cohort)
@@ -273,7 +272,6 @@ def test_delta_covers_at_the_least_power(cohort):
             assert speeds[candidate.clocks] == speeds.max()
 
 
-@settings(deadline=None)
 @given(cohort=cohorts())
 def test_max_accuracy_leaves_the_least_to_approximate(cohort):
     policy = make_policy(NeuOSMaxAccuracy, cohort)
@@ -286,7 +284,6 @@ def test_max_accuracy_leaves_the_least_to_approximate(cohort):
         assert totals[policy.pick(delta, cohort)] == pytest.approx(min(totals.values()))
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.floats(1.0, 50.0), st.floats(0.1, 30.0)), min_size=1, max_size=300),
     st.floats(0.0, 60.0),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from cohorts import MS, decide, make_clock_table, make_cohort, make_member, make_policy, make_table
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jetson_dnn_rt.coordinator.cohort import FrameSample, StageSample
@@ -44,7 +44,6 @@ def end_frame(cohort, response_ms, *, member=0):
     state.frames_done += 1
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.floats(1.0, 20.0), st.floats(0.05, 5.0)), min_size=1, max_size=40))
 def test_kalman_filter_against_its_matrix_form(steps):
     base_speed, variance = poet.FIRST_BASE_SPEED, poet.FIRST_VARIANCE
@@ -108,7 +107,6 @@ def test_the_cheapest_is_the_slowest_of_the_hull():
     assert hull.mix(5.0) == (2, 2, 0.0)
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.floats(1.0, 20.0), st.floats(0.1, 30.0)), min_size=1, max_size=12),
     st.floats(0.0, 1.0),

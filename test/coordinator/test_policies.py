@@ -36,7 +36,6 @@ from jetson_dnn_rt.lab.simulate.session import simulate
 SIMPLE = [Static, MaxN, MaxQ, RaceToIdle]
 
 
-@settings(deadline=None)
 @given(cohort=cohorts())
 def test_clocks(cohort):
     table = cohort.clock_table
@@ -57,7 +56,7 @@ def test_presets_say_how_fast_they_may_go():
 
 
 @pytest.mark.parametrize("name", POLICIES)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(cohort=cohorts(), now_ms=st.integers(0, 60), mode=st.sampled_from(MODES))
 def test_every_policy_is_pure_and_runs_only_what_may_run(name, cohort, now_ms, mode):
     policy = make_policy(find_policy(name), cohort, mode=mode)

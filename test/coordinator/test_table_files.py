@@ -193,9 +193,7 @@ def test_indices_that_are_no_list_are_refused(tmp_path, indices):
         load_tables(path)
 
 
-@settings(
-    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_whatever_is_in_a_file_is_read_or_refused(data, tmp_path):
     value = json.loads(GOOD)

@@ -66,7 +66,7 @@ def test_suppression_by_hand(boxes, scores, class_ids, iou, most, kept):
     assert found.tolist() == kept
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 40), st.integers(0, 2**32 - 1), st.sampled_from([0.0, 0.3, 0.5, 1.0]))
 def test_agrees_with_the_plain_definition(count, seed, threshold):
     rng = np.random.default_rng(seed)

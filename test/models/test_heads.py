@@ -9,7 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jetson_dnn_rt.errors import ModelError
@@ -291,7 +291,6 @@ def decode_plainly_values(classes, geometry, size):
     return mask
 
 
-@settings(deadline=None)  # the plain way is slow
 @given(
     mode=st.sampled_from(["letterbox_topleft", "letterbox_center", "stretch"]),
     size=st.tuples(st.integers(16, 80), st.integers(16, 80)),

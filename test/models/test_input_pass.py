@@ -85,7 +85,7 @@ SIZES = st.tuples(st.integers(1, 40), st.integers(1, 40))
 
 
 @pytest.mark.parametrize("mode", MODES)
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     size=SIZES,
     # Even sides, which every encoding can have; few sizes, so that they come again.
@@ -350,7 +350,7 @@ def convert_plainly(frame, geometry):
 
 
 @pytest.mark.parametrize("encoding", IN_BLOCKS)
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(
     half=st.tuples(st.integers(1, 60), st.integers(1, 60)),
     size=st.tuples(st.integers(1, 90), st.integers(1, 90)),

@@ -276,7 +276,7 @@ def networks(draw):
     return make_net(nodes, constants, tuple({*outputs, produced[-1]}))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(networks(), st.integers(0, 100))
 def test_random_networks(data, seed):
     assert_close(data, check(data), make_image(seed))

@@ -10,7 +10,7 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jetson_dnn_rt.errors import ConfigurationError
@@ -27,7 +27,6 @@ MODES = ("letterbox_topleft", "letterbox_center", "stretch")
 sides = st.integers(1, 3000)
 
 
-@settings(deadline=None)
 @given(
     mode=st.sampled_from(MODES),
     input_sides=st.tuples(st.integers(8, 700), st.integers(8, 700)),
@@ -48,7 +47,6 @@ def test_a_box_comes_back_where_it_was(mode, input_sides, source_sides, corners)
     assert found.dtype == np.float32
 
 
-@settings(deadline=None)
 @given(
     mode=st.sampled_from(MODES),
     source_sides=st.tuples(sides, sides),

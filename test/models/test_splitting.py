@@ -173,7 +173,7 @@ def test_runs_of_stages_are_parts_too(branches):
     assert found.part(1, 2).name == "test:network inference-2 to inference-3"
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(times=st.lists(st.integers(0, 1000), min_size=1, max_size=12), stages=st.integers(1, 6))
 def test_the_longest_stage_is_as_short_as_it_can_be(times, stages):
     stages = min(stages, len(times))

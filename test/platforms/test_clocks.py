@@ -3,7 +3,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jetson_dnn_rt.platforms.clocks import ClockDomain, ClockOption, ClockSpace
@@ -37,7 +37,6 @@ def test_order_and_ends():
     assert space.slowest == 0
 
 
-@settings(deadline=None)
 @given(spaces)
 def test_numbering_is_one_to_one(space):
     digits = space.option_indices
@@ -53,7 +52,6 @@ def test_numbering_is_one_to_one(space):
         assert tuple(cores[number]) == tuple(o.cores for o in configuration)
 
 
-@settings(deadline=None)
 @given(spaces, st.data())
 def test_delay_is_that_of_the_slowest_change(space, data):
     a, b = (data.draw(st.integers(0, len(space) - 1)) for _ in range(2))

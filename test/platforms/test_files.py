@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sysfs_trees import CPUS, EMC, TREES, FakeKernel, read_all, write_file, write_tree
 
@@ -21,7 +21,7 @@ from jetson_dnn_rt.platforms.detect import detect
 from jetson_dnn_rt.platforms.files import WRITABLE, SystemFiles
 
 LISTED = f"{CPUS}/cpufreq/policy0/scaling_max_freq"
-MODEST = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+MODEST = settings(max_examples=120)
 
 
 @pytest.fixture
@@ -204,7 +204,7 @@ def test_no_path_writes_outside_the_list(shared_root, prefix, words, value):
         assert is_listed(each.removeprefix("root/"))
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     name=st.sampled_from(sorted(TREES)),
     shares=st.lists(st.floats(0, 1), min_size=2, max_size=6),

@@ -145,7 +145,7 @@ def task_sets(draw):
 
 @pytest.mark.parametrize("cancels", [False, True])
 @given(sample=task_sets())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_what_is_called_schedulable_meets_every_deadline(cancels, sample):
     """Any sporadic arrivals, every stage as long as its budget, through the real engine.
 

@@ -478,7 +478,7 @@ def test_what_is_done_already_is_in_time_when_it_is_available():
     jobs=st.lists(st.tuples(st.integers(1, 60), st.integers(0, 12)), min_size=1, max_size=8),
     begin=st.integers(0, 9),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_on_one_worker_both_ways_agree_about_jobs_to_come(jobs, begin):
     demands = [
         demand(f"j{index}", deadline, ((budget, "cpu"), (budget, "cuda")))

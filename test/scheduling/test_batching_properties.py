@@ -77,14 +77,14 @@ def met(records):
 
 
 @given(load=frames_at_hand())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_no_frame_is_lost_by_a_batch(load):
     alone, grouped = (run(load, grouped=batch) for batch in (False, True))
     assert met(alone) <= met(grouped)
 
 
 @given(load=frames_at_hand())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_what_is_admitted_makes_it(load):
     """Also where the stages take less than their budgets, each as it likes."""
     records = run(load, grouped=True, at_budget=False)
@@ -93,7 +93,7 @@ def test_what_is_admitted_makes_it(load):
 
 
 @given(load=frames_at_hand(), workers=st.integers(1, 3))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_batches_tell_a_consistent_story(load, workers):
     records = run(load, grouped=True, workers=workers)
     sizes = {}

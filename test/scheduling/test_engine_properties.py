@@ -79,7 +79,7 @@ def run(load, on_start=lambda engine, job, now: None):
 
 
 @given(load=workloads())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_every_frame_ends_exactly_once(load):
     engine, records = run(load)
     frames = Counter((record.task, record.sequence) for record in records)
@@ -114,7 +114,7 @@ def rivals(engine, job):
 
 
 @given(load=workloads())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_no_stage_starts_that_the_rules_forbid(load):
     load["on_gpu"] = False
 
@@ -131,7 +131,7 @@ def test_no_stage_starts_that_the_rules_forbid(load):
 
 
 @given(load=workloads())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_edf_order(load):
     """No admitted job runs while another one with an earlier deadline is ready.
 
@@ -151,7 +151,7 @@ def test_edf_order(load):
 
 
 @given(load=workloads())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_records_tell_a_consistent_story(load):
     _, records = run(load)
     for record in records:
@@ -174,7 +174,7 @@ def test_records_tell_a_consistent_story(load):
 
 
 @given(load=workloads())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_never_more_stages_than_workers(load):
     _, records = run(load)
     edges = [

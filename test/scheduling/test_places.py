@@ -183,7 +183,7 @@ def test_narrow_is_for_frames_that_make_it_so_alone(deadlines, begun):
     gap=st.integers(0, 12),
     slowdown=st.sampled_from([1.25, 1.5, 1.75]),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_two_frames_lose_nothing_by_narrow_networks(deadlines, gap, slowdown):
     """Where every stage takes its budget, as many are met as without, or more."""
 
@@ -265,7 +265,7 @@ def workloads(draw):
 
 
 @given(load=workloads())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_every_frame_ends_once_and_nothing_runs_beside_what_has_all_cores(load):
     engine = Engine(load["workers"], load["discipline"], load["limits"], helpers=load["helpers"])
     parts = tuple(f"inference-{number}" for number in range(load["parts"]))

@@ -169,7 +169,7 @@ def frames(draw):
 
 
 @given(sample=frames())
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=1000)
 def test_no_frame_that_is_here_is_lost_by_it(sample):
     """True costs: whatever makes its deadline without the rule does with it."""
     with_rule, without = play(*sample), play(*sample, rule=False)

@@ -140,7 +140,7 @@ def run(arrivals, tasks, workers, discipline, *, asked_anew):
     return drive(engine, arrivals, lambda job: tasks[job.task][0])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     tasks=st.lists(st.tuples(st.integers(1, 12), st.integers(10, 80)), min_size=1, max_size=6),
     times=st.lists(st.tuples(st.integers(0, 150), st.integers(0, 5)), min_size=1, max_size=40),

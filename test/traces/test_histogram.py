@@ -98,7 +98,7 @@ def fill(times_ns, half_life):
     return made
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(SOME, st.floats(0.01, 100.0))
 def test_what_does_not_age_is_the_plain_histogram(times_ns, percent):
     (found,) = fill(times_ns, math.inf).percentiles_ns(percent)
@@ -106,7 +106,7 @@ def test_what_does_not_age_is_the_plain_histogram(times_ns, percent):
     assert min(found, max(times_ns)) == histogram_of(times_ns).percentile_ns(percent)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(SOME, st.floats(0.5, 50.0), st.floats(0.1, 99.9))
 def test_percentiles_are_those_of_the_weights(times_ns, half_life, percent):
     weights: dict[int, float] = {}

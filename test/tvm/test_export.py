@@ -406,7 +406,7 @@ ALIGNMENT = 64
 spans = st.tuples(st.integers(0, 30), st.integers(0, 12), st.integers(1, 5000))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(spans, max_size=24))
 def test_blocks_in_use_together_do_not_overlap_in_an_arena_of_a_sensible_size(values):
     blocks = [Block(f"b{i}", size, a, a + n) for i, (a, n, size) in enumerate(values)]

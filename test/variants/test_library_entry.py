@@ -11,7 +11,7 @@ import string
 from datetime import datetime, timezone
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from library_entries import FACTS, make_key
 
@@ -43,7 +43,6 @@ keys = st.builds(
 )
 
 
-@settings(deadline=None)
 @given(keys)
 def test_key_comes_back_from_json(key):
     again = read_record(EntryKey, json.loads(json.dumps(dataclasses.asdict(key))))
@@ -51,7 +50,6 @@ def test_key_comes_back_from_json(key):
     assert again.digest == key.digest
 
 
-@settings(deadline=None)
 @given(keys, keys)
 def test_digests_differ_where_keys_do(one, other):
     assert (one.digest == other.digest) is (one == other)
@@ -101,7 +99,6 @@ def make_header():
     return Header(make_key(), "builtin:detector", then, {"a": FileFacts.of(b"x")}, dict(FACTS))
 
 
-@settings(deadline=None)
 @given(st.integers(0, 10_000), st.integers(1, 255))
 def test_a_header_with_one_wrong_byte_is_refused_or_the_same(position, change):
     text = bytearray(make_header().encode())

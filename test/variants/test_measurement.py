@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jetson_dnn_rt.clock import SteadyClock, VirtualClock
@@ -67,7 +67,6 @@ def test_quantiles_are_times_that_occurred():
     assert times.times_ns == tuple(range(100, 0, -1))
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 10**12), min_size=1, max_size=50))
 def test_quantiles_are_in_order(times_ns):
     times = TimeDistribution.of("stage", times_ns)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jetson_dnn_rt.backends.registry import BACKENDS, PRECISIONS
@@ -58,7 +58,6 @@ def test_a_part_of_a_name_is_completed(text, whole):
         VariantSpec.parse(text)
 
 
-@settings(deadline=None)
 @given(
     decomposition=st.one_of(
         st.just("full"),

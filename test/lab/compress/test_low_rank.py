@@ -62,7 +62,7 @@ def test_known_ranks_are_recovered_exactly(groups):
 
 
 @pytest.mark.parametrize("of_output", [False, True])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(1, 3), st.integers(1, 9), st.integers(1, 9), st.integers(1, 6), st.data())
 def test_errors_are_as_announced_and_fall_with_the_rank(
     of_output, groups, outputs, inputs, taps, data

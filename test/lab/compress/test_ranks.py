@@ -87,7 +87,7 @@ def allocate_and_search(seed, share):
     return limit, cost, error, best, max(float(o.errors.max()) for o in options.values())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 10_000), st.floats(0.0, 1.1))
 def test_budget_is_kept_within_one_step_of_the_best(seed, share):
     """Steps along lower hulls are optimal but for the last one, which is taken whole."""

@@ -64,7 +64,6 @@ def collect(requests, results):
     return campaign, rows, lines
 
 
-@settings(deadline=None)
 @given(st.integers(0, 60), st.integers(1, 20), st.integers(1, 3))
 def test_every_message_is_asked_for_once_a_repetition(count, frames, repeats):
     requests = split(count, repeats, frames)
@@ -77,7 +76,7 @@ def test_every_message_is_asked_for_once_a_repetition(count, frames, repeats):
     assert all(request.count <= frames for request in requests)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.permutations(range(6)))
 def test_the_order_in_which_results_come_does_not_matter(order):
     requests = split(repeats=2)

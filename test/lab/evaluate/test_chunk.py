@@ -158,7 +158,7 @@ def measure(times, first):
     return chunk
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.lists(st.integers(1, 10**9), min_size=2, max_size=700), st.data())
 def test_chunks_in_any_order_equal_the_whole(times, data):
     cut = data.draw(st.integers(1, len(times) - 1))

@@ -48,7 +48,7 @@ demands = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(demands, st.lists(demands, max_size=2))
 def test_the_least_deadline_fits_and_less_does_not(task, others):
     step = 500_000

@@ -74,7 +74,7 @@ def worlds(draw):
 
 
 @given(worlds(), st.dictionaries(st.floats(0.0, 50.0), st.integers(0, 1), max_size=4))
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 def test_counts_add_up_and_energy_is_at_least_idle(world, requests):
     simulation, frames = run(world, dict(sorted(requests.items())))
     released = sum(len(task.arrivals) for task in world.tasks)

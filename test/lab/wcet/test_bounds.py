@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
@@ -26,7 +26,6 @@ from jetson_dnn_rt.lab.wcet.extreme_value import fit_maxima, fit_pareto
 
 
 @given(count=st.integers(50, 3000), exceedance=st.floats(0.002, 0.3))
-@settings(deadline=None)
 def test_order_statistics_cover_by_the_binomial(count, exceedance):
     assert rule_of_three(10_000, 0.95) == pytest.approx(3.0 / 10_000, rel=0.002)
     ordered = np.arange(1.0, count + 1.0)

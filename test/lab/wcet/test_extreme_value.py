@@ -107,7 +107,7 @@ def test_growth_is_continuous_in_the_shape(shape, ratio):
     assert float(grow(0.0, ratio)) == ratio
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(factor=st.floats(1e-3, 1e7), seed=st.integers(0, 50))
 def test_fits_do_not_depend_on_the_unit(factor, seed):
     excesses = draw_excesses(0.1, 200, seed)

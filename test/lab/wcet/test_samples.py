@@ -81,7 +81,7 @@ def gather_by_hand(trace, names):
     return found
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     st.lists(
         st.tuples(
