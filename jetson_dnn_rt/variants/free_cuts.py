@@ -59,10 +59,13 @@ DOUBT = 0.05
 """A comparison may come out wrong with this probability, all looks together. Two comparisons make
 1 in 400 for a set that costs `FREE` exactly, less for one that costs more."""
 
+FORM = 2
+"""Of how cuts and covers are chosen; raise it where that changes: earlier choices are not read."""
+
 _COMPARISONS = 2  # that a set has to pass
 _TRIES = 4  # of sets of cuts
 _WARM_UP, _LEAST, _MOST = 2, 9, 100  # rounds of a cut
-_CUT_NS, _SET_NS = 300_000_000, 3_000_000_000  # time for one; no look is begun after that of a set
+_CUT_NS, _SET_NS = 300_000_000, 3_000_000_000  # time for one; a set has its first look at least
 
 
 @dataclass(frozen=True)
@@ -101,8 +104,8 @@ def find_free_cuts(
 
     `form` is one of `Network.cover`.
 
-    It takes some seconds, up to half a minute on a busy machine, and about twice the memory of the
-    network meanwhile. The errors are those of `make_runner`.
+    It takes some seconds, of a slow network up to some 150 runs, and about twice its memory
+    meanwhile. The errors are those of `make_runner`.
     """
     stages, finest = network.stages, tuple(range(network.stages + 1))
     if stages == 1:
@@ -209,7 +212,10 @@ def load_free_cuts(
     entry = library.load(key) if library is not None else None
     if entry is not None:
         try:
-            return read_record(FreeCuts, entry.facts, "cuts")
+            kept = read_record(FreeCuts, entry.facts, "cuts")
+            if unknown := [cut for cut in kept.cuts if cut not in network.cuts]:
+                raise ValueError(f"the network has no cut {', '.join(unknown)}")
+            return kept
         except ValueError as error:
             logger.warning("library entry %s: %s; cuts are measured again", entry.path, error)
     found = find_free_cuts(network, make_runner)
@@ -219,28 +225,33 @@ def load_free_cuts(
 
 
 def _try_cuts(
-    network: Network, form: str, bounds: Sequence[int], make_runner: Callable[[Part], Runner]
+    network: Network, form: str, bounds: tuple[int, ...], make_runner: Callable[[Part], Runner]
 ) -> Trial:
     """Compare a network cut at `bounds` with the uncut one, until one comparison is not free.
 
-    Each has runners of its own: where the memory of a network happens to lie can make it a few
-    per cent faster or slower, for all its rounds.
+    Each has runners of its own, made in the opposite order: where the memory of a network happens
+    to lie can make it a few per cent faster or slower, for all its rounds.
     """
+    whole = (0, network.stages)
     is_free, costs, whole_ns = True, [0.0], 0
-    for _ in range(_COMPARISONS):
+    for number in range(_COMPARISONS):
         with ExitStack() as once:
-            sides = [
-                _prepare(network.cover(form, these), make_runner, once)
-                for these in ((0, network.stages), bounds)
-            ]
+            made = {
+                these: _prepare(network.cover(form, these), make_runner, once)
+                for these in ((bounds, whole) if number % 2 else (whole, bounds))
+            }
+            sides = (made[whole], made[bounds])
             rounds = _take_turns(*(partial(_run, one, _make_start(one)) for one in sides))
             pairs: list[tuple[int, int]] = []
             end_ns = time.perf_counter_ns() + _SET_NS
             verdict: bool | None = None
             for look in LOOKS:
-                pairs += islice(rounds, look - len(pairs))
+                while len(pairs) < look and (look == LOOKS[0] or time.perf_counter_ns() < end_ns):
+                    pairs.append(next(rounds))
+                if len(pairs) < look:
+                    break
                 verdict = judge([taken / plain for plain, taken in pairs])
-                if verdict is not None or time.perf_counter_ns() >= end_ns:
+                if verdict is not None:
                     break
         costs.append(statistics.median(taken / plain for plain, taken in pairs) - 1.0)
         whole_ns = round(statistics.median(plain for plain, _ in pairs))

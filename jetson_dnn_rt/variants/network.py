@@ -357,13 +357,16 @@ def measure_segments(segments: Sequence[Segment], runs: int = _RUNS) -> float:
 def measure_in_turns(
     covers: Mapping[int, Sequence[Segment]], runs: int = _RUNS
 ) -> dict[int, float]:
-    """`measure_segments` of several covers, run in turns so that other load affects all alike."""
+    """`measure_segments` of several covers, run in turns so that other load affects all alike.
+
+    Every other turn is in the opposite order: what ran before a cover leaves its caches to it.
+    """
     images = {count: segments[0].runner.allocate_input() for count, segments in covers.items()}
     for image in images.values():
         image[:] = np.float32(0.45)
     taken: dict[int, list[int]] = {count: [] for count in covers}
-    for _ in range(_WARM_UP_RUNS + runs):
-        for count, segments in covers.items():
+    for number in range(_WARM_UP_RUNS + runs):
+        for count, segments in list(covers.items())[:: -1 if number % 2 else 1]:
             values: dict[str, Array] = {IMAGE: images[count]}
             start_ns = time.perf_counter_ns()
             for segment in segments:

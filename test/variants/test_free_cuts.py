@@ -138,13 +138,13 @@ def test_verdict(rounds, over, verdict):
 
 
 def test_what_rounds_do_not_decide_is_measured_longer(monkeypatch):
-    # Every third round of the cut network is disturbed: too many of 12 and 24, not of 48.
+    # Every third round of the cut network is disturbed: too many of 12, 24 and 48, not of 96.
     disturbed = [1.0, 1.0, 1.5]
-    found = choose(
-        monkeypatch, [10, 10], [0.0], factors=[[1.0], disturbed, disturbed, [1.0], disturbed]
-    )
+    found = choose(monkeypatch, [5, 5], [0.0], factors=[[1.0], disturbed, disturbed, disturbed])
     assert found.cuts == ("cut1",)
-    # Half of them, all 384 times that there is: nobody knows.
+    # The same, where there is time for 48 only.
+    assert choose(monkeypatch, [10, 10], [0.0], factors=[[1.0], disturbed, disturbed]).cuts == ()
+    # Half of them, as long as there is time: nobody knows.
     disturbed = [1.0, 1.5]
     found = choose(monkeypatch, [10, 10], [0.0], factors=[[1.0], disturbed, disturbed])
     assert found.cuts == ()
@@ -196,9 +196,12 @@ def test_a_choice_is_measured_once(monkeypatch, tmp_path):
     assert bench.now_ns == now_ns
 
 
-def test_a_choice_that_cannot_be_read_is_measured_again(monkeypatch, tmp_path, caplog):
+@pytest.mark.parametrize("cuts", ["all", ["cut1", "cut7"]])
+def test_a_choice_of_no_use_is_measured_again(monkeypatch, tmp_path, caplog, cuts):
+    """One that cannot be read, or has a cut that the network has not."""
     library = Library(tmp_path)
-    library.store(KEY, {}, {"cuts": "all"}, model="test:model")
+    kept = {"cost": 0.0, "costs": {}, "whole_ns": 1, "longest_ns": 1}
+    library.store(KEY, {}, {"cuts": cuts, **kept}, model="test:model")
     bench = Bench([25, 25], [0.5])
     monkeypatch.setattr(free_cuts, "time", bench)
     assert load_free_cuts(bench, bench.make_runner, library, KEY).cuts == ("cut1",)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import functools
+import os
 
 from jetson_dnn_rt.backends.registry import (
     BACKENDS,
@@ -14,13 +15,18 @@ from jetson_dnn_rt.backends.registry import (
     inspect_backend,
     load_backend,
 )
-from jetson_dnn_rt.platforms.machine import describe_cpu, describe_gpu
+from jetson_dnn_rt.platforms.machine import describe_cpu, describe_gpu, hash_cpu_features
 from jetson_dnn_rt.variants.library.entry import EntryKey
 
 
 def describe_device(device: str) -> str:
     """Name of ``cpu`` or ``cuda`` on this machine, as keys of the library have it."""
     return describe_gpu() if device == "cuda" else describe_cpu()
+
+
+def describe_cores() -> str:
+    """Features and number of the cores that this process may use: times depend on both."""
+    return f"{hash_cpu_features()}x{len(os.sched_getaffinity(0))}"
 
 
 def device_of(backend: str) -> str:

@@ -39,9 +39,16 @@ from jetson_dnn_rt.models.sources.files import hash_bytes
 from jetson_dnn_rt.models.sources.null import NullOrigin
 from jetson_dnn_rt.models.tracking import Tracker
 from jetson_dnn_rt.platforms.machine import describe_gpu
-from jetson_dnn_rt.variants.free_cuts import CANDIDATES, FREE, IMBALANCE, FreeCuts, load_free_cuts
+from jetson_dnn_rt.variants.free_cuts import (
+    CANDIDATES,
+    FORM,
+    FREE,
+    IMBALANCE,
+    FreeCuts,
+    load_free_cuts,
+)
 from jetson_dnn_rt.variants.library.library import EntryKey, Library
-from jetson_dnn_rt.variants.measuring.machine import describe_device, device_of
+from jetson_dnn_rt.variants.measuring.machine import describe_cores, describe_device, device_of
 from jetson_dnn_rt.variants.measuring.measurement import approximates, find_refusal
 from jetson_dnn_rt.variants.measuring.store import (
     find_agreement,
@@ -410,6 +417,8 @@ class VariantSet:
         )
         if library is not None and key is not None and not runs:
             library.store(key, {}, {"runs": len(segments)}, model=self.model.source)
+            text = "%s: %d runs cover the %d stages, as measured; kept for later starts"
+            logger.info(text, spec, len(segments), network.stages)
         return segments
 
     def _cover_key(self, spec: VariantSpec, tolerance: float) -> EntryKey:
@@ -419,7 +428,8 @@ class VariantSet:
             self.model, spec, whole.part.graph_hash,
             threads=self._threads, stages=cuts, amp_lists=self._config.amp_lists,
         )  # fmt: skip
-        return replace(key, kind="artefact", options=f"cover={tolerance:g} {key.options}")
+        options = f"cover={tolerance:g} form={FORM} cores={describe_cores()} {key.options}"
+        return replace(key, kind="artefact", options=options)
 
     def _takes_threads(self, spec: VariantSpec) -> bool:
         origin = self.model.origin
@@ -510,7 +520,7 @@ class VariantSet:
             describe_device(device_of(spec.backend)),
             spec.precision,
             (model.input_shape,),
-            f"cuts stages={AUTO} threads={self._threads}",
+            f"cuts form={FORM} stages={AUTO} threads={self._threads} cores={describe_cores()}",
         )
         candidates = Network(model, CANDIDATES, self.library, imbalance=IMBALANCE)
         make = partial(self._make_runner, spec)
