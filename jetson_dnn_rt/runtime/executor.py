@@ -656,8 +656,8 @@ class Executor:
                     if job is None:
                         self._hand_over()
                         return
-                    # It wakes a thread, the dearest step here. A frame without a result can wait
-                    # for the next one that arrives, or for a worker with nothing to do.
+                    # To wake the delivery thread takes longer than all else here. What has no
+                    # result waits for the next frame, an idle worker or the watchdog's next look.
                     if engine.has_results:
                         self._hand_over()
                     if self._idle and engine.has_ready:
@@ -828,6 +828,7 @@ class Executor:
                         due_ns = self._look_at(worker, job, now_ns)
                         wake_ns = min(wake_ns or due_ns, due_ns)
                 self._look_ns = wake_ns
+                self._hand_over()
                 if not self._stopping:
                     self._check_threads()
             with self._watchdog_condition:

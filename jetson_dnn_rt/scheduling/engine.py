@@ -71,6 +71,8 @@ CANCELLED = "cancelled"  # reason of hopeless jobs whose stage was ended before 
 
 LOST = "failed: scheduling engine"  # reason of jobs that the engine itself raised at
 
+_TOLD_AT_ONCE = (Outcome.MET, Outcome.LATE, Outcome.FAILED)
+
 MAX_REASONS, OTHER_REASON = 32, "other"
 """Maximum of reasons that are counted separately; further ones are counted together."""
 
@@ -110,6 +112,7 @@ class Engine:
         self._queue = ReadyQueue(discipline)
         self._spare = SpareQueue()
         self._places = Places(self.tasks, self._queue)
+        self._places.allows_narrow = (max_inflight or {}).get("cpu", 2) > 1
         self._running = self._places.running
         self._devices = DeviceLimits(max_inflight or {})
         self._has_limits = bool(max_inflight)
@@ -117,7 +120,7 @@ class Engine:
         self._probes = Probes()
         self._ended: list[Ending] = []
         self.has_results = False
-        """Whether a job that ended since the last `take_endings` has a result."""
+        """Whether a job that ended since the last `take_endings` has a result, or failed."""
         self.set_workers(workers, helpers)
 
     def set_workers(self, workers: int, helpers: int = 0) -> None:
@@ -820,6 +823,6 @@ class Engine:
             state.in_flight = None
             self._places.leave(job, now_ns)
         self._ended.append(ending)
-        if outcome is Outcome.MET or outcome is Outcome.LATE:
+        if outcome in _TOLD_AT_ONCE:
             self.has_results = True
         return ending

@@ -10,14 +10,16 @@ behind it in that order where it would miss its deadline otherwise. A network on
 the cores of its worker: nothing else runs meanwhile.
 
 A task may have its network *narrow*, too: with fewer threads, for several side by side. Each takes
-longer, together they get more done. Where more frames come than wide networks one after the other
-can keep up with, a job runs narrow if it makes its deadline so by its budget, and helpers run
-narrow ones beside each other. So it does where a frame that is there already would be late behind
-its wide network, as two tasks of one camera have it, and makes its deadline narrow. Budgets are
-those of wide networks; how many times as long narrow ones take is learned beside them.
+longer, together they get more done. A job runs narrow if it makes its deadline so by its budget,
+and one of these holds:
 
-Where more frames come than that, one that has waited long is left for the next one of its task, if
-that is due soon.
+* more frames come than wide networks one after the other can keep up with;
+* the frame that would run next is there already, would be late behind this job's wide network, and
+  makes its deadline narrow: two tasks on one camera have such pairs.
+
+Helpers run narrow networks beside each other. Budgets are those of wide networks; how many times
+as long narrow ones take is learned beside them. Where more frames come than networks can keep up
+with, one that has waited long is left for the next one of its task, if that is due soon.
 """
 
 from __future__ import annotations
@@ -74,6 +76,8 @@ class Places:
     def __init__(self, tasks: dict[str, TaskState], queue: ReadyQueue) -> None:
         self.workers, self.helpers = 1, 0
         self.helping = False
+        self.allows_narrow = True
+        """Whether two networks may run on the CPU at once."""
         self.running: dict[Job, None] = {}
         """Jobs whose stages run, one for each busy thread: the leader of a batch."""
         self._tasks, self._queue = tasks, queue
@@ -141,7 +145,7 @@ class Places:
             return 0
         # If it does not come, this one still makes it.
         latest_ns = due_ns + LATE_NS
-        return latest_ns if self.is_narrow(state, job, latest_ns) else 0
+        return latest_ns if self.joins_narrow(state, job, latest_ns) else 0
 
     # -- decisions -----------------------------------------------------------------------------
 
@@ -199,25 +203,27 @@ class Places:
         """Whether the job's network may run beside the others, `ahead_ns` from now."""
         if len(self._claims) - (job in self._claims) >= self.threads:
             return False
-        if not self.is_narrow(state, job, now_ns + ahead_ns):
+        if not self.joins_narrow(state, job, now_ns + ahead_ns):
             return False
         for other in self._claims:
             if other in self._networks:
                 if not other.work.narrow:
                     return False
-            elif other is not job and not self.is_narrow(self._tasks[other.task], other, now_ns):
+            elif other is not job and not self.joins_narrow(
+                self._tasks[other.task], other, now_ns
+            ):
                 return False
         return True
 
-    def is_narrow(self, state: TaskState, job: Job, now_ns: int) -> bool:
-        """Whether the job's network, from its next stage on, runs narrow if it begins now."""
+    def joins_narrow(self, state: TaskState, job: Job, now_ns: int) -> bool:
+        """Whether the job's network may begin narrow now, beside narrow ones."""
         if not (self._wants_more or self._has_narrow):
             return False
         return self._makes_it_narrow(state, job, now_ns)
 
     def _makes_it_narrow(self, state: TaskState, job: Job, now_ns: int) -> bool:
         """Whether the job makes its deadline by its budget if its network begins narrow now."""
-        if state.narrow is None:
+        if state.narrow is None or not self.allows_narrow:
             return False
         stage, end = max(job.next_stage, int(state.is_prepared)), state.network_end
         rest_ns, _ = state.narrow_ns(job.variant, stage, end)
@@ -225,10 +231,12 @@ class Places:
         return now_ns + rest_ns <= job.absolute_deadline_ns
 
     def begins_narrow(self, state: TaskState, job: Job, now_ns: int) -> bool:
-        """Whether the network that begins now runs narrow: another one may run beside it."""
+        """Whether the network that begins now runs narrow: another one does, or the next will."""
         if not self.helping or not self._makes_it_narrow(state, job, now_ns):
             return False
-        wide_end_ns = now_ns + state.remaining_budget_ns(job.variant, job.next_stage)
+        then: TaskState | None = None  # the task of the job whose network would begin next
+        after: Job | None = None
+        first: Rank | None = None
         for its in self._tasks.values():
             other = its.in_flight or its.waiting
             if other is None or other is job or other.next_stage >= its.network_end:
@@ -237,12 +245,34 @@ class Places:
                 if other.work.narrow:
                     return True
                 continue
-            rest_ns = its.remaining_budget_ns(other.variant, other.next_stage)
-            if self._wants_more or wide_end_ns + rest_ns > other.absolute_deadline_ns:
-                begin_ns = now_ns + its.usual_ns(other.variant, 0)
-                if self._makes_it_narrow(its, other, begin_ns):
-                    return True
-        return False
+            rank = self._rank(its, other)
+            if first is None or rank < first:
+                then, after, first = its, other, rank
+        if then is None or after is None:
+            return False
+        if not self._wants_more:
+            # Wide, the next one is prepared while this one is decoded.
+            decode_ns = state.remaining_budget_ns(job.variant, state.network_end)
+            end_ns = now_ns + state.remaining_budget_ns(job.variant, job.next_stage) - decode_ns
+            network = max(after.next_stage, int(then.is_prepared))
+            rest_ns = then.remaining_budget_ns(after.variant, network)
+            prepare_ns = then.remaining_budget_ns(after.variant, after.next_stage) - rest_ns
+            if end_ns + max(decode_ns, prepare_ns) + rest_ns <= after.absolute_deadline_ns:
+                return False
+        return self._can_follow(then, after, job, now_ns)
+
+    def _can_follow(self, state: TaskState, job: Job, narrow: Job, now_ns: int) -> bool:
+        """Whether a job could join a network that begins narrow now: see `_fits_beside`."""
+        others = [claim for claim in self._claims if claim is not job and claim is not narrow]
+        if len(others) + 1 >= self.threads:
+            return False
+        for other in others:
+            if other in self._networks:
+                if not other.work.narrow:
+                    return False
+            elif not self._makes_it_narrow(self._tasks[other.task], other, now_ns):
+                return False
+        return self._makes_it_narrow(state, job, now_ns + state.usual_ns(job.variant, 0))
 
     @property
     def _wants_more(self) -> bool:
@@ -304,7 +334,7 @@ class Places:
         else:
             running = self._networks
             if len(running) < self.workers or (
-                len(running) < self.threads and self.is_narrow(state, job, now_ns)
+                len(running) < self.threads and self.joins_narrow(state, job, now_ns)
             ):
                 return 0
             # Beside one that has all cores it is not prepared.

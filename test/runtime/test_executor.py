@@ -58,6 +58,7 @@ def test_a_frame_without_a_result_is_reported_with_the_next_event(bench, arrives
     bench.run_to(13)
     # It was hopeless at 12 ms, in a boundary after which the worker went on.
     assert bench.executor.snapshot("short").outcomes[Outcome.SKIPPED] == 1
+    assert bench.executor._delivery.wait(5.0)  # what was handed over until then
     assert not reported.is_set()
     if arrives:
         bench.submit("short", 1)

@@ -23,14 +23,14 @@ NARROW = 1.5
 TIMES = {"preprocess": 10, "inference": 100, "decode": 20}
 
 
-def make_engine(*deadlines, device="cuda", helpers=1, workers=1, narrow=0.0, **options):
-    """Tasks a, b, ... with these deadlines, and the times above."""
+def make_engine(*deadlines, device="cuda", helpers=1, workers=1, narrow=0.0, wide=(), **options):
+    """Tasks a, b, ... with these deadlines, and the times above; those of `wide` only so."""
     engine = Engine(workers, helpers=helpers, **options)
     runs = [Run(device="cpu"), Run(device=device), Run(device="cpu")]
     for name, deadline in zip("abcd", deadlines, strict=False):
         state = engine.add_task(make_task(name, deadline, stages=STAGES), {"full@null": runs})
         engine.seed_budgets(name, "full@null", [tuple(TIMES.values())])
-        state.set_narrow([narrow] if narrow else [])
+        state.set_narrow([narrow] if narrow and name not in wide else [])
     return engine
 
 
@@ -166,7 +166,7 @@ def test_two_frames_at_once_run_narrow_where_the_second_would_be_late_otherwise(
 @pytest.mark.parametrize(
     ("deadlines", "begun"),
     [
-        ((200, 260), "a0 inference 10-110"),  # both make it one after the other
+        ((200, 250), "a0 inference 10-110"),  # both make it one after the other
         ((179, 200), "a0 inference 10-110"),  # a would be late narrow: 10 + 150 + 20
         ((189, 189), "a0 inference 10-110"),  # b would be late narrow: 20 + 150 + 20
         ((190, 190), "a0 inference narrow 10-160"),
@@ -178,23 +178,48 @@ def test_narrow_is_for_frames_that_make_it_so_alone(deadlines, begun):
     assert ran[1] == begun
 
 
+@pytest.mark.parametrize(
+    ("deadlines", "options"),
+    [
+        ((200, 255, 250), {"wide": ("c",)}),  # c is next, and has to wait for all cores
+        ((200, 200), {"max_inflight": {"cpu": 1}}),
+    ],
+)
+def test_no_network_runs_narrow_alone(deadlines, options):
+    engine = make_engine(*deadlines, device="cpu", narrow=1.5, **options)
+    ran, records = play(engine, [(0, name) for name in "abc"[: len(deadlines)]])
+    assert "a0 inference 10-110" in ran
+    assert not any("narrow" in one for one in ran)
+    met = {record.task for record in records if record.outcome is Outcome.MET}
+    assert met == ({"a", "c"} if "wide" in options else {"a"})
+
+
 @given(
-    deadlines=st.tuples(st.integers(100, 300), st.integers(100, 300)),
+    deadlines=st.lists(st.integers(100, 400), min_size=2, max_size=3),
     gap=st.integers(0, 12),
     slowdown=st.sampled_from([1.25, 1.5, 1.75]),
+    wide=st.sets(st.sampled_from("abc"), max_size=1),
+    limits=st.sampled_from([None, {"cpu": 1}, {"cpu": 2}]),
+    helpers=st.integers(1, 2),
 )
 @settings(max_examples=300)
-def test_two_frames_lose_nothing_by_narrow_networks(deadlines, gap, slowdown):
+def test_frames_that_come_together_lose_nothing_by_narrow_networks(
+    deadlines, gap, slowdown, wide, limits, helpers
+):
     """Where every stage takes its budget, as many are met as without, or more."""
 
     def count(narrow):
-        engine = make_engine(*deadlines, device="cpu", narrow=narrow)
+        engine = make_engine(
+            *deadlines, device="cpu", narrow=narrow, wide=wide, max_inflight=limits,
+            helpers=helpers,
+        )  # fmt: skip
 
         def run_ns(job):
             is_narrow = job.work.narrow and job.next_stage == 1
             return int(TIMES[STAGES[job.next_stage]] * (slowdown if is_narrow else 1))
 
-        records = drive(engine, [(0, "a"), (gap, "b")], run_ns)
+        arrivals = [(gap * number, name) for number, name in enumerate("abc"[: len(deadlines)])]
+        records = drive(engine, arrivals, run_ns)
         return sum(record.outcome is Outcome.MET for record in records)
 
     assert count(slowdown) >= count(0.0)
