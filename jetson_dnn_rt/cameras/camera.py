@@ -232,7 +232,8 @@ class Camera:
             if image is not loan.buffer:
                 loan = self._pool.borrow(image.shape)
                 loan.buffer[:] = image
-            longest_ns = max(longest_ns * 15 // 16, self._clock.now_ns() - begin_ns)
+            # Half of it is remembered for 88 frames: key frames of a video take longer.
+            longest_ns = max(longest_ns * 127 // 128, self._clock.now_ns() - begin_ns)
             if not source.live:
                 if not self._sleep_until(due_ns):
                     return False

@@ -25,6 +25,7 @@ class Script(FrameSource):
     height, width, live = 4, 6, False
 
     count, rate_hz, take_ns, break_at, delay_stamp_ns = 1000, 100.0, 0, -1, None
+    key_ns = 0  # time of every thirtieth frame, in place of `take_ns`
     shapes: tuple[tuple[int, int, int], ...] = ()  # of the frames, in turn; empty = one size
     error: BaseException = SourceError("unplugged")
 
@@ -36,8 +37,9 @@ class Script(FrameSource):
     def read(self, out):
         self.expect(out)
         self.reads_ns.append(self.clock.now_ns())
-        if self.take_ns:
-            self.clock.sleep_until_ns(self.clock.now_ns() + self.take_ns)
+        take_ns = self.key_ns if self.key_ns and not self.done % 30 else self.take_ns
+        if take_ns:
+            self.clock.sleep_until_ns(self.clock.now_ns() + take_ns)
         if self.done == self.break_at:
             self.break_at = -1
             raise self.error
@@ -150,6 +152,12 @@ def test_files_are_read_just_in_time(clock, start, take_ns, reads_ms):
     start(source)
     clock.run_until(29 * MS)
     assert [time_ns / MS for time_ns in source.reads_ns] == reads_ms
+
+
+def test_frames_that_take_longer_now_and_then_are_in_time(clock, start):
+    _, record = start(Script(clock, take_ns=MS // 5, key_ns=2 * MS))
+    clock.run_until(1203 * MS)
+    assert record.times_ns == [(2 + 10 * number) * MS for number in range(121)]
 
 
 def test_after_a_stop_no_frame_is_due(clock, start):
