@@ -13,7 +13,7 @@ from jetson_dnn_rt.variants.measuring.machine import describe_device, device_of
 from jetson_dnn_rt.variants.spec import VariantSpec
 
 FILE = "compiled.bin"
-FORM = 2
+FORM = 3
 """Of what back ends store, and how they compile; raise it where either changes."""
 
 
