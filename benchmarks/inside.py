@@ -13,6 +13,7 @@ process and the same number of threads:
 
 The period is such that the runs take `--load` of it. What paced takes longer than bare is due to
 caches and cores that cool down between frames, whatever runs the network; the rest is the node's.
+Frames that the node did not meet have no time; they are counted.
 Bar: p50 and p99 in the node at most 1.1 times those of bare, the median over the rounds.
 """
 
@@ -25,7 +26,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,15 +38,16 @@ from benchmarks.harness.options import BESIDE, CORES, DATA, VIDEO, YOLOX, Option
 from benchmarks.harness.processes import BenchmarkError
 from benchmarks.harness.tables import Report, say, say_verdict, tabulate
 from benchmarks.harness.tasks import configure
-from benchmarks.harness.timing import quantile_ms, take_turns
+from benchmarks.harness.timing import Times, quantile_ms, take_turns
 from jetson_dnn_rt.backends.registry import create_runner
 from jetson_dnn_rt.clock import SteadyClock
 from jetson_dnn_rt.config.process import RealtimeConfig
 from jetson_dnn_rt.config.task import NO_CACHE
+from jetson_dnn_rt.errors import JetsonDnnRtError
 from jetson_dnn_rt.runtime.realtime import Realtime
 from jetson_dnn_rt.runtime.task import open_model
 from jetson_dnn_rt.safety.children import child_environment, python_command
-from jetson_dnn_rt.tasks import SHARED_STAGES, JobRecord, Outcome, Work
+from jetson_dnn_rt.tasks import SHARED_STAGES, JobRecord, Outcome
 from jetson_dnn_rt.variants.measuring.sample_frames import open_frames, prepare_inputs
 from jetson_dnn_rt.variants.spec import VariantSpec
 
@@ -84,12 +87,13 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
                 "frames": str(folder / "frames"),
                 "output": str(folder / "times"),
             }
-            period_ms = quantile_ms(_play("bare", {**spec, "seconds": 1.0}), 0.5) / args.load
+            alone, _ = _play("bare", {**spec, "seconds": 1.0})
+            period_ms = quantile_ms(alone, 0.5) / args.load
             rounds: dict[str, list[dict[str, float]]] = {side: [] for side in SIDES}
             for side in take_turns(SIDES, args.rounds, f"inside: {variant}"):
-                times = _play(side, {**spec, "period_ms": period_ms})
+                times, not_met = _play(side, {**spec, "period_ms": period_ms})
                 figures = {key: quantile_ms(times, share) for key, share in SHARES.items()}
-                rounds[side].append({"runs": len(times), **figures})
+                rounds[side].append({"runs": len(times), "not_met": not_met, **figures})
             variants.append(describe(variant, period_ms, rounds))
     return {
         "video": VIDEO,
@@ -107,7 +111,7 @@ def describe(
     """Describe the sides of a variant by medians over their rounds."""
     sides: dict[str, dict[str, float]] = {}
     for side, played in rounds.items():
-        sides[side] = {"runs": sum(one["runs"] for one in played)}
+        sides[side] = {key: sum(one[key] for one in played) for key in ("runs", "not_met")}
         for key in SHARES:
             # Round by round, since the machine is not the same all the time.
             ratios = [a[key] / b[key] for a, b in zip(played, rounds["bare"], strict=True)]
@@ -130,7 +134,7 @@ def report(result: Mapping[str, Any]) -> Report:
         f"{result['threads']} threads, the network takes {result['load']:g} of the time",
         tabulate(
             rows,
-            "variant, side, runs, p50 ms=p50_ms:.2f, p99 ms=p99_ms:.2f",
+            "variant, side, runs, not met=not_met, p50 ms=p50_ms:.2f, p99 ms=p99_ms:.2f",
             "p50 x bare=p50_ratio:.2f, p99 x bare=p99_ratio:.2f",
         ),
         f"bar: node <= {BAR:g} x bare: {say_verdict(result['passed'])}",
@@ -144,14 +148,18 @@ def _write_frames(video: Path, folder: Path) -> None:
         cv2.imwrite(str(folder / f"{frame.sequence:05d}.bmp"), frame.image)
 
 
-def _play(side: str, spec: Mapping[str, Any]) -> Any:
-    """Run one side in a process of its own; the times of its runs in nanoseconds."""
+def _play(side: str, spec: Mapping[str, Any]) -> tuple[Times, int]:
+    """Run one side in a process of its own: times of its runs, how many frames were not met."""
     command = python_command("benchmarks.inside", side, json.dumps(spec))
     limit_s = _LIMIT_S + spec["seconds"]
-    done = subprocess.run(command, env=child_environment(), stdout=sys.stderr, timeout=limit_s)
+    try:
+        done = subprocess.run(command, env=child_environment(), stdout=sys.stderr, timeout=limit_s)
+    except subprocess.TimeoutExpired as error:
+        raise BenchmarkError(f"inside: {side} did not end within {limit_s:g} s") from error
     if done.returncode:
-        raise BenchmarkError(f"inside: {side} ended with exit code {done.returncode}")
-    return np.array(json.loads(Path(spec["output"]).read_text(encoding="ascii")), np.int64)
+        raise BenchmarkError(f"inside: {side} ended with exit code {done.returncode} (see above)")
+    played = json.loads(Path(spec["output"]).read_text(encoding="ascii"))
+    return np.array(played["times_ns"], np.int64), played["not_met"]
 
 
 # -- the processes -------------------------------------------------------------------------------
@@ -187,17 +195,11 @@ def play_bare(spec: Mapping[str, Any], period_ns: int) -> list[int]:
     return times_ns
 
 
-def play_node(spec: Mapping[str, Any]) -> list[int]:
-    """Run camera and detector in one process."""
+def play_node(spec: Mapping[str, Any]) -> tuple[list[int], int]:
+    """Run camera and detector in one process; see `take_times`."""
     from jetson_dnn_rt.nodes.process.graph import run_graph
 
-    times_ns: list[int] = []
-
-    def note(record: JobRecord, work: Work) -> None:
-        if record.outcome is Outcome.MET:
-            stages = [one for one in record.stages if one.name not in SHARED_STAGES]
-            times_ns.append(sum(one.execution_time_ns for one in stages))
-
+    records: list[JobRecord] = []
     detector: dict[str, object] = {
         "model": spec["model"],
         "variants": [spec["variant"]],
@@ -207,19 +209,48 @@ def play_node(spec: Mapping[str, Any]) -> list[int]:
         "engine_cache": NO_CACHE,
     }
     camera = {"source": f"images:{spec['frames']}", "rate": 1e3 / spec["period_ms"]}
-    run_graph(
+    report = run_graph(
         None, {"perception": {"tasks": ["detector"]}, "camera": camera, "detector": detector},
-        frames=None, seconds=spec["seconds"], observer=note,
+        frames=None, seconds=spec["seconds"],
+        observer=lambda record, work: records.append(record),
     )  # fmt: skip
-    return times_ns
+    return take_times(spec["variant"], records, report.left_out["detector"])
+
+
+def take_times(
+    variant: str, records: Sequence[JobRecord], left_out: Mapping[str, str]
+) -> tuple[list[int], int]:
+    """Take the network's time of each met frame, and how many frames were not met.
+
+    `BenchmarkError` when the variant is among those `left_out`, another one ran, or none was met.
+    """
+    if left_out:
+        raise BenchmarkError("; ".join(left_out.values()))
+    if others := {record.variant for record in records} - {variant}:
+        raise BenchmarkError(f"frames ran as {', '.join(sorted(others))}, not as {variant}")
+    times_ns = [
+        sum(one.execution_time_ns for one in record.stages if one.name not in SHARED_STAGES)
+        for record in records
+        if record.outcome is Outcome.MET
+    ]
+    if not times_ns:
+        reasons = Counter(record.reason or record.outcome.value for record in records)
+        why = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
+        raise BenchmarkError(f"no frame was met: {why or 'none came'}")
+    return times_ns, len(records) - len(times_ns)
 
 
 def main(side: str, text: str) -> int:
-    """Measure one side in this process, and write its times."""
+    """Measure one side in this process, and write its times; 1 with the reason on stderr."""
     spec = json.loads(text)
     period_ns = round(spec["period_ms"] * 1e6) if side == "paced" else 0
-    times_ns = play_node(spec) if side == "node" else play_bare(spec, period_ns)
-    Path(spec["output"]).write_text(json.dumps(times_ns), encoding="ascii")
+    try:
+        times_ns, not_met = play_node(spec) if side == "node" else (play_bare(spec, period_ns), 0)
+    except JetsonDnnRtError as error:
+        say(f"inside: {side}: {error}")
+        return 1
+    played = {"times_ns": times_ns, "not_met": not_met}
+    Path(spec["output"]).write_text(json.dumps(played), encoding="ascii")
     return 0
 
 
