@@ -214,7 +214,8 @@ class Lineup:
         """Describe a chain by its figures, and under ``staged`` the chain ``NAME staged``.
 
         `find_more` adds figures that a benchmark has of a chain; one that did not run has a note.
-        `turns` has the times of both where they took turns without the other chains.
+        `turns` has the times of both where they took turns without the other chains; ``staged``
+        has the median of the whole one in these turns, too.
         """
 
         def find_figures(key: str, taken: Times) -> dict[str, Any]:
@@ -227,8 +228,11 @@ class Lineup:
             row |= find_figures(name, times[name])
         key = f"{name} staged"
         if key in turns:
-            overhead = find_overhead_percent(turns[name], turns[key])
-            row["staged"] = {**find_figures(key, turns[key]), "overhead_percent": overhead}
+            row["staged"] = {
+                **find_figures(key, turns[key]),
+                "whole_p50_ms": round(quantile_ms(turns[name], 0.5), digits),
+                "overhead_percent": find_overhead_percent(turns[name], turns[key]),
+            }
         elif key in self.notes:
             row["staged"] = {"note": self.notes[key]}
         return row

@@ -95,6 +95,8 @@ def test_report_by_hand():
     assert [rows[name].get("p50_ms") for name in names] == [12.0, 12.0, None, 4.0, 6.0]
     staged = rows["torch-fp32"]["staged"]
     assert (staged["p50_ms"], staged["overhead_percent"]) == (6.0, 0.0)  # median of +10 %, 0, 0
+    assert staged["whole_p50_ms"] == 6.0
+    assert rows["openvino-fp32"]["staged"]["whole_p50_ms"] == 2.0
     assert rows["openvino-fp32"]["staged"]["overhead_percent"] == 50.0
     assert rows["openvino-fp32"]["relative_error"] == 0.5
     assert rows["openvino-fp32"]["agreement"] == 0.0
@@ -114,8 +116,8 @@ def test_report_by_hand():
         "stages": 1,
         "cuts": [],
         "expected_percent": 0.0,
-        "overhead_percent": 0.0,
-        "overhead_bounds_percent": [0.0, 0.0],
+        "overhead_percent": None,
+        "overhead_bounds_percent": None,
         "longest_share": 1.0,
         "cut_percent": {"a": 25.0, "b": 10.0},
     }
@@ -129,6 +131,24 @@ def test_report_by_hand():
     assert found["passed"] is False
     turns["torch-fp32"]["torch-fp32 staged"] = np.array([5.5, 11, 6]) * MS
     assert backends._summarize(model, 8, names, times, turns, lineup)["passed"] is False
+
+
+def test_what_was_not_measured_is_a_dash():
+    """Also in results of earlier versions, which lack some figures."""
+    staged = {"p50_ms": 6.0, "p99_ms": 9.0, "overhead_percent": 20.0}
+    auto = {"stages": 1, "overhead_percent": None, "longest_share": 1.0}
+    rows = [
+        {"backend": "new", "note": "", "staged": {**staged, "whole_p50_ms": 5.0}, "auto": auto},
+        {"backend": "old", "note": "", "staged": staged},
+    ]
+    found = {"input": [1, 3, 8, 8], "stages": 8, "rounds": 3, "fastest": "new", "rows": rows}
+    result = {"models": {"net": found}, "busy": 0, "threads": 1, "vnni": False, "passed": True}
+    _, table, _ = backends.report(result)
+    shown = [dict(zip(table.header, row, strict=True)) for row in table.rows]
+    assert [row["whole p50"] for row in shown] == ["5.00", None]
+    assert [row["staged p50"] for row in shown] == ["6.00", "6.00"]
+    assert [row["auto overhead %"] for row in shown] == [None, None]
+    assert [row["auto"] for row in shown] == [1, None]
 
 
 # ---- parts
