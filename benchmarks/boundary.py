@@ -5,8 +5,8 @@
 
 The cost bench of ``scale``: tasks of the null back end that spin, one worker. Sides take turns:
 
-ours      a record is handed over by the worker that ended the job if it has a result; one of a
-          frame without a result goes with the next one that arrives
+ours      a record is handed over by the worker that ended the job if it has a result or failed;
+          others go with the next one, or with the next frame
 at once   every record is handed over in the boundary that ended the job
 
 Parts of the time from the end of a stage to the beginning of the next, where that was ready:
@@ -19,8 +19,8 @@ rest      clock reads, bookkeeping of the worker, the stopwatches
 
 The stopwatches lengthen what they measure, so the whole is shown without them, too: ``plain``,
 where ours is the executor as it is. At once makes its call in every boundary, also where no job
-ended, which costs that side about 0.2 us. Wall times, of rounds in which other load may
-run. No bar: ``scale`` has it.
+ended, which costs that side about 0.2 us. Wall times, of rounds in which other load may run. No
+bar: ``scale`` has it.
 """
 
 from __future__ import annotations
