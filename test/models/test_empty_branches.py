@@ -195,9 +195,36 @@ def unused_empty():
     return branch_off(none, kind=FLOAT)
 
 
-@pytest.mark.parametrize("branch", [empty_text(), unused_empty(), branch_off(first("none"))])
-def test_others_stay_as_they_are(branch):
-    data = make_model(branch)
+def empty_loop():
+    """Make a loop that returns an empty list, after a branch that does not."""
+    scalars = [("i", INT64), ("more", TensorProto.BOOL)]
+    body = helper.make_graph(
+        [copy("more", "more_too"), constant("none")],
+        "body",
+        [
+            *(helper.make_tensor_value_info(name, kind, []) for name, kind in scalars),
+            helper.make_tensor_value_info("before", INT64, [None]),
+        ],
+        [
+            helper.make_tensor_value_info("more_too", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("none", INT64, [None]),
+        ],
+    )
+    return helper.make_node("Loop", ["", "is_dark", "start"], ["keep"], body=body)
+
+
+@pytest.mark.parametrize(
+    ("branch", "nodes"),
+    [
+        (empty_text(), []),
+        (unused_empty(), []),
+        (branch_off(first("zero")), []),
+        (empty_loop(), [branch_off(first("zero"), "start")]),
+    ],
+    ids=["text", "unused", "full", "loop"],
+)
+def test_others_stay_as_they_are(branch, nodes):
+    data = make_model(branch, nodes)
     assert compute_empty_lists(data) is data
 
 

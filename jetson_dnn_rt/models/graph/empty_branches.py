@@ -16,7 +16,7 @@ from jetson_dnn_rt.models.sources.files import import_package
 if TYPE_CHECKING:
     import onnx
 
-_INSIDE = (b"then_branch", b"body")  # one of them has every ``If``, ``Loop`` and ``Scan``
+_BRANCHES = ("then_branch", "else_branch")  # every ``If`` has both
 _FILLED = frozenset(range(1, 14)) - {8}
 """Element types that ``ConstantOfShape`` makes in every version: numbers and bool, no text."""
 
@@ -39,9 +39,10 @@ def compute_empty_lists(data: bytes) -> bytes:
 
     The constant may be a node or an initializer, in the branch or in a graph around it, and be
     copied or cast on its way. OpenVINO reads ``value_ints`` and ``value_floats`` right; models
-    with functions of their own it refuses. A model without such a branch is returned as it is.
+    with functions of their own it refuses. Bodies of loops stay as they are: one that computes an
+    empty list ends the process (SIGFPE). A model without such a branch is returned as it is.
     """
-    if not any(word in data for word in _INSIDE):
+    if _BRANCHES[0].encode() not in data:
         return data
     onnx = import_package("onnx", "a network with branches")
     model = onnx.load_model_from_string(data)
@@ -68,22 +69,23 @@ def compute_empty_lists(data: bytes) -> bytes:
 def _find_empty(
     graph: onnx.GraphProto, scopes: Sequence[_Scope]
 ) -> Iterator[tuple[onnx.GraphProto, str, _Constant]]:
-    """Find what the graphs inside a graph return without values; its own scope comes first."""
-    for inner in _list_inside(graph):
+    """Find what the branches inside a graph return without values; its own scope comes first."""
+    for place, inner in _list_inside(graph):
         inner_scopes = [_open_scope(inner), *scopes]
-        for name in dict.fromkeys(value.name for value in inner.output):
+        returned = [value.name for value in inner.output] if place in _BRANCHES else []
+        for name in dict.fromkeys(returned):
             made = _trace(name, inner_scopes) if name in inner_scopes[0] else None
             if made is not None and 0 in made.shape and made.kind in _FILLED:
                 yield inner, name, made
         yield from _find_empty(inner, inner_scopes)
 
 
-def _list_inside(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """List the graphs that the nodes of a graph hold."""
+def _list_inside(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.GraphProto]]:
+    """List the graphs that the nodes of a graph hold, with the names of their attributes."""
     for node in graph.node:
         for attribute in node.attribute:
             if attribute.HasField("g"):
-                yield attribute.g
+                yield attribute.name, attribute.g
 
 
 def _open_scope(graph: onnx.GraphProto) -> _Scope:
@@ -126,5 +128,5 @@ def _remove(graph: onnx.GraphProto, name: str) -> None:
 def _list_names(graph: onnx.GraphProto) -> Iterator[str]:
     """List the names of all values of a graph and of those inside it."""
     yield from _open_scope(graph)
-    for inner in _list_inside(graph):
+    for _, inner in _list_inside(graph):
         yield from _list_names(inner)
