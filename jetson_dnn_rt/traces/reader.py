@@ -287,8 +287,12 @@ def _complete(array: Any, field: Any) -> Any:
     pa = require_pyarrow()
     if field.name != STAGES or not pa.types.is_list(array.type):
         return array
+    if not pa.types.is_struct(array.type.value_type):
+        return array  # no stages, as the cast will say
+    if not len(array):
+        return pa.array([], field.type)  # the offsets may be missing
     stages = array.flatten()
-    given = [inner.name for inner in stages.type] if pa.types.is_struct(stages.type) else []
+    given = [inner.name for inner in stages.type]
     if not set(ADDED_TO_STAGES) - set(given):
         return array
     if array.null_count or stages.null_count:

@@ -154,3 +154,37 @@ def test_a_cell_that_is_empty_is_named(tmp_path, name):
     parquet.write_table(table, file)
     with pytest.raises(ValueError, match=f"{name} is empty in 1 rows"):
         list(open_trace(tmp_path).batches())
+
+
+@pytest.mark.parametrize(
+    "stages",
+    [
+        pa.array([[1, 2]] * len(RECORDS)),
+        pa.array([["inference"]] * len(RECORDS)),
+        pa.array([[None]] * len(RECORDS)),
+        pa.array([[[1]]] * len(RECORDS)),
+        pa.array([None] * len(RECORDS)),
+        pa.array([["inference"]] * len(RECORDS), pa.list_(pa.dictionary(pa.int32(), pa.string()))),
+        pa.array(["inference"] * len(RECORDS)).dictionary_encode(),
+    ],
+    ids=lambda stages: str(stages.type).split(",")[0],
+)
+def test_stages_that_are_none_are_refused(tmp_path, stages):
+    file = write_parquet_trace(tmp_path, RECORDS) / "jobs-0000.parquet"
+    table = parquet.ParquetFile(file).read()
+    table = table.set_column(table.schema.get_field_index("stages"), "stages", stages)
+    parquet.write_table(table, file)
+    with pytest.raises(ValueError, match="not a job trace"):
+        list(open_trace(tmp_path).jobs())
+
+
+def test_an_empty_batch_needs_no_offsets():
+    """Arrow allows it; reading the offsets of such a batch ended the process."""
+    schema = make_schema(METADATA)
+    stage = schema.field("stages").type.value_type
+    earlier = pa.struct([inner for inner in stage if inner.name != "narrow"])
+    children = [pa.array([], earlier)]
+    stages = pa.Array.from_buffers(pa.list_(earlier), 0, [None, None], children=children)
+    columns = [stages if field.name == "stages" else pa.array([], field.type) for field in schema]
+    batch = pa.RecordBatch.from_arrays(columns, names=schema.names)
+    assert trace_reader._conform(batch, schema).num_rows == 0

@@ -133,15 +133,11 @@ def test_blocks_are_drawn_by_seed(played):
     assert len(set(times.sum(axis=1))) > 1
 
 
-# -- sequential traces ---------------------------------------------------------------------------
-
-
 # -- helpers, and narrow networks ----------------------------------------------------------------
 
 STAGES = ("preprocess", "inference", "decode")
 NARROW = 1.5
 ONE_HELPER = WhatIf(helpers=1)
-
 
 CPU, GPU = "full@onnxruntime-fp32", "full@tensorrt-fp16"
 WARM_UP_NS = [(MS, 10 * MS, 2 * MS)]
