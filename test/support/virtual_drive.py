@@ -40,11 +40,15 @@ def drive(
     on_start: Callable[[Job, int], None] = lambda job, now: None,
     begin_ns: int | None = None,
     latency_ns: int = 0,
+    wake_ns: int = 0,
+    overhead_ns: int = 0,
 ) -> list[JobRecord]:
     """Run the arrivals (time, task) to the end; the records in the order of their ends.
 
     With `begin_ns` workers look for work then, whether a frame comes or not: what was released
-    before is there. A stage that makes room for a more urgent frame ends `latency_ns` later.
+    before is there. A stage that makes room for a more urgent frame ends `latency_ns` later. An
+    idle worker looks for work `wake_ns` after a release and begins at once; after the end of a
+    stage, and where the engine asked for it, it begins `overhead_ns` later.
     """
     running: dict[Job, int] = {}  # since when
     events: list[tuple[int, int, int, object]] = []
@@ -64,6 +68,10 @@ def drive(
                     order += 1
                     told = (job, start_ns, now_ns)
                     heapq.heappush(events, (now_ns + latency_ns, 0, order, told))
+            if wake_ns and len(running) < engine.threads:
+                order += 1
+                heapq.heappush(events, (now_ns + wake_ns, 2, order, "awake"))
+                continue
         elif kind == 0:
             job, start_ns, asked_ns = subject
             if running.get(job) != start_ns:
@@ -75,12 +83,13 @@ def drive(
                 engine.fail(job, now_ns, "made to fail")
             else:
                 engine.boundary(job, now_ns, start_ns, now_ns)
+        start_ns = now_ns + (0 if kind == 2 and subject == "awake" else overhead_ns)
         while (job := engine.next(now_ns)) is not None:
             on_start(job, now_ns)
-            running[job] = now_ns
+            running[job] = start_ns
             order += 1
             # Ends are handled before arrivals of the same moment.
-            heapq.heappush(events, (now_ns + execution_ns(job), 0, order, (job, now_ns, None)))
+            heapq.heappush(events, (start_ns + execution_ns(job), 0, order, (job, start_ns, None)))
         if engine.ask_again_ns is not None:
             order += 1
             heapq.heappush(events, (engine.ask_again_ns, 2, order, None))

@@ -29,6 +29,11 @@ from jetson_dnn_rt.tasks import JobRecord, Work
 CLOCKS, SURROUNDINGS, STAGE_END, RELEASE, WAKE = range(5)
 """Kinds of events, in the order in which those of one instant are handled."""
 
+_AWAKE = "awake"
+"""Of the event `WAKE`: the time until an idle worker looks for work is over, and with it the
+overhead. An event that the engine asked for has None, since a stage that was held then begins as
+late as any."""
+
 Quiet = Sequence[float]
 """Shares of a stage's time in which GPU, CPU and memory do not work for it."""
 
@@ -203,7 +208,7 @@ class Simulation:
                     self._wake_worker()
             elif kind == WAKE:
                 self._advance_energy()
-                self._dispatch(awake=True)
+                self._dispatch(awake=what is not None)
             elif kind == SURROUNDINGS:
                 self._look_around(what)
             elif number == self._clock_event:
@@ -231,7 +236,7 @@ class Simulation:
         """Wake an idle worker after the releases of one instant: it decides once it is awake."""
         wake_ns, self._wake_ns = self._wake_ns, 0
         if wake_ns and len(self._running) < self.engine.threads:
-            self._push(self.now_ns + wake_ns, WAKE, None)
+            self._push(self.now_ns + wake_ns, WAKE, _AWAKE)
         else:
             self._dispatch()
 

@@ -143,8 +143,12 @@ CPU, GPU = "full@onnxruntime-fp32", "full@tensorrt-fp16"
 WARM_UP_NS = [(MS, 10 * MS, 2 * MS)]
 
 
-def drive_narrow(every_us, variant=CPU):
-    """Two tasks whose networks run narrow where more frames come than wide ones can do."""
+def drive_narrow(every_us, variant=CPU, late_ns=0):
+    """Two tasks whose networks run narrow where more frames come than wide ones can do.
+
+    A worker begins `late_ns` after it could: if little, nothing else happens meanwhile, since the
+    recording tells the time only from then on.
+    """
     engine = Engine(helpers=1)
     runs = [Run(), Run(device="cuda" if variant == GPU else "cpu"), Run()]
     for name in "ab":
@@ -163,7 +167,7 @@ def drive_narrow(every_us, variant=CPU):
     arrivals = [
         (n * every_us * 1000 + place, name) for n in range(60) for place, name in enumerate("ab")
     ]
-    return drive(engine, arrivals, run_ns)
+    return drive(engine, arrivals, run_ns, wake_ns=late_ns, overhead_ns=late_ns)
 
 
 def write_narrow(folder, records, variant=CPU):
@@ -186,11 +190,12 @@ def since_the_first(records):
     return found
 
 
+@pytest.mark.parametrize("late_ns", [0, 1000])
 @pytest.mark.parametrize("variant", [CPU, GPU])
 @pytest.mark.parametrize("every_us", [8_000, 11_000, 14_000, 40_000])
-def test_a_run_with_helpers_comes_out_as_it_was(tmp_path, every_us, variant):
+def test_a_run_with_helpers_comes_out_as_it_was(tmp_path, every_us, variant, late_ns):
     """To the nanosecond: what was skipped, prepared beside others, narrow or wide."""
-    recorded = drive_narrow(every_us, variant)
+    recorded = drive_narrow(every_us, variant, late_ns)
     assert any(record.narrow for record in recorded) == (every_us < 40_000 and variant == CPU)
     again = run(write_narrow(tmp_path, recorded, variant), ONE_HELPER)
     assert since_the_first(again.values()) == since_the_first(recorded)
