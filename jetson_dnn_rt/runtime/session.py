@@ -43,7 +43,7 @@ from jetson_dnn_rt.scheduling.analysis import Verdict
 from jetson_dnn_rt.tasks import JobRecord, Outcome, Stage, Work
 from jetson_dnn_rt.traces.metadata import describe_run
 from jetson_dnn_rt.traces.room import TraceRoom
-from jetson_dnn_rt.traces.schema import NARROW_SLOWDOWNS, TracedTask, TraceMetadata
+from jetson_dnn_rt.traces.schema import NARROW_SLOWDOWNS, SHARING, TracedTask, TraceMetadata
 from jetson_dnn_rt.traces.variant_use import VariantUse
 
 FINISHED = (Outcome.MET, Outcome.LATE)
@@ -406,14 +406,15 @@ class Session:
             "session",
             self.describe_tasks(),
             settings=self.executor.realtime.settings,
-            parameters={**self.describe_sharing(), **values},
+            parameters={**values, SHARING: self.describe_sharing()},
         )
 
     def describe_sharing(self) -> dict[str, object]:
-        """How the tasks share the cores, for the parameters of a trace."""
+        """How the tasks share the cores: `SHARING` of a trace."""
         return {
             "workers": self.split.workers,
             "helpers": self._helpers,
+            "threads": self.config.threads,
             NARROW_SLOWDOWNS: self._narrow_slowdowns,
         }
 

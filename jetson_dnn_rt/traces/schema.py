@@ -28,8 +28,11 @@ if TYPE_CHECKING:
 
 TRACE_VERSION = 2
 METADATA_KEY = b"jetson_dnn_rt"
+SHARING = "shared cores"
+"""Parameter: how the tasks of the process share its cores; no name of a node or task, which are
+its neighbours."""
 NARROW_SLOWDOWNS = "narrow_slowdowns"
-"""Parameter: by task how many times as long its network took narrow before the run, see
+"""Value of `SHARING`: by task how many times as long its network took narrow before the run, see
 `jetson_dnn_rt.runtime.sharing.core_split`."""
 WARM_UP_JOBS = 10
 """First jobs of a task in each variant, marked while caches, allocators and clocks settle."""

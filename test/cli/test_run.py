@@ -24,6 +24,7 @@ from jetson_dnn_rt.cameras.frame_sizes import NAMED
 from jetson_dnn_rt.cli.main import main
 from jetson_dnn_rt.models import output_check
 from jetson_dnn_rt.traces.reader import open_trace
+from jetson_dnn_rt.traces.schema import SHARING
 from jetson_dnn_rt.traces.writer import StreamPart
 
 pytest.importorskip("rclpy")
@@ -138,6 +139,7 @@ def test_table_and_output_folder(tmp_path, capfd):
     assert metadata.tasks["detector"].deadline_ns == 500_000_000
     assert len(metadata.tasks["detector"].model_hash) == 64
     assert metadata.parameters["detector"]["deadline_ms"] == 500.0
+    assert metadata.parameters[SHARING]["helpers"] == 1
     assert metadata.parameters["camera"]["source"] == "synthetic:128x96"
     assert metadata.machine["cpu"]
     assert metadata.platform["clocks"]

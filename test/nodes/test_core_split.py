@@ -98,7 +98,7 @@ def test_networks_are_loaded_for_all_cores_and_for_each_other(ros, network, capf
     }
     values = session_values(session)
     assert (values["workers"], values["threads"]) == (1, 2)
-    sharing = {"workers": 1, "helpers": 1, "narrow_slowdowns": measured}
+    sharing = {"workers": 1, "helpers": 1, "threads": "auto", "narrow_slowdowns": measured}
     assert session.describe_sharing() == sharing
     assert node.coordinator is not None
     assert node.coordinator.coordinator is not None

@@ -21,7 +21,7 @@ from traced_jobs import make_record
 from jetson_dnn_rt.runtime.job_trace import JobTrace
 from jetson_dnn_rt.traces.reader import open_trace
 from jetson_dnn_rt.traces.room import TraceRoom
-from jetson_dnn_rt.traces.schema import TracedTask, TraceMetadata
+from jetson_dnn_rt.traces.schema import SHARING, TracedTask, TraceMetadata
 
 
 def find_traces(folder):
@@ -53,7 +53,7 @@ def test_every_job_is_in_the_trace_of_its_node(ros, tmp_path):
     assert (task.model, task.variants, task.deadline_ns) == ("null:1", ("full@null",), 500_000_000)
     assert len(task.model_hash) == 64
     assert metadata.source == "nodes"
-    assert metadata.parameters["workers"] == 1
+    assert metadata.parameters[SHARING]["workers"] == 1
     assert metadata.parameters["detector"]["deadline_ms"] == 500.0
     assert metadata.realtime["mallopt"]["applied"]
     assert metadata.realtime["gc_freeze"]["applied"]

@@ -212,18 +212,21 @@ def test_a_session_may_be_stopped_and_started_anew():
 def test_every_job_is_traced_where_a_folder_is_named(tmp_path):
     pytest.importorskip("pyarrow", reason="pyarrow is not installed")
     from jetson_dnn_rt.traces.reader import open_trace
+    from jetson_dnn_rt.traces.schema import SHARING
 
-    with open_bench(task("a", camera="front"), trace_dir=str(tmp_path)) as bench:
+    with open_bench(task("a", camera="front"), task("helpers"), trace_dir=str(tmp_path)) as bench:
         bench.session.submit(frame(0))
         bench.run_to(20)
     (folder,) = tmp_path.iterdir()
     assert folder.name.startswith("session-")
     trace = open_trace(folder)
-    assert [job.record.outcome for job in trace.jobs()] == [Outcome.MET]
+    assert [job.record.outcome for job in trace.jobs()] == [Outcome.MET] * 2
     assert trace.metadata.tasks["a"].camera == "front"
     assert trace.metadata.parameters["a"]["model"] == "null:10"
-    sharing = {"workers": 1, "helpers": 1, "narrow_slowdowns": {}}
-    assert sharing.items() <= trace.metadata.parameters.items()
+    # Apart from the tasks, whatever their names are.
+    sharing = {"workers": 1, "helpers": 1, "threads": 0, "narrow_slowdowns": {}}
+    assert trace.metadata.parameters[SHARING] == sharing
+    assert trace.metadata.parameters["helpers"]["model"] == "null:10"
 
 
 def test_a_task_that_is_loaded_beside_running_ones_is_no_worker():

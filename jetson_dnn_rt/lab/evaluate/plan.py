@@ -40,7 +40,7 @@ from jetson_dnn_rt.config.task import (
 )
 from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError
 from jetson_dnn_rt.runtime.task import BatchKey, Task
-from jetson_dnn_rt.traces.schema import TracedTask
+from jetson_dnn_rt.traces.schema import SHARING, TracedTask
 from jetson_dnn_rt.variants.running.pipeline import Pipeline
 from jetson_dnn_rt.variants.spec import VariantSpec, parse_variants
 
@@ -224,12 +224,19 @@ class TaskFile:
         for values in tasks.values():
             del values["name"]
         process = {"workers": self.process.workers, "discipline": self.process.discipline}
+        # One after the other nothing runs narrow: there are no `NARROW_SLOWDOWNS`.
+        sharing = {
+            "workers": self.process.workers,
+            "helpers": self.process.helpers,
+            "threads": self.process_threads,
+        }
         return {
             "params": str(self.path),
             **process,
             "policy": self.coordinator.policy,
             "perception": {"tasks": list(tasks), **process},
             **tasks,
+            SHARING: sharing,
         }
 
 

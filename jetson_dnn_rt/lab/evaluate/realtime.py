@@ -23,6 +23,7 @@ from jetson_dnn_rt.cameras.bags.image_bag import BadMessage, BagImage, ImageBag,
 from jetson_dnn_rt.cli.progress import PhaseProgress
 from jetson_dnn_rt.config.nodes import CoordinatorConfig
 from jetson_dnn_rt.config.perception import PerceptionConfig
+from jetson_dnn_rt.config.task import AUTO
 from jetson_dnn_rt.coordinator.coordinator import Coordinator
 from jetson_dnn_rt.coordinator.policy import find_policy
 from jetson_dnn_rt.coordinator.tables.library_tables import make_clock_table
@@ -57,7 +58,7 @@ from jetson_dnn_rt.tasks import JobRecord, Work
 from jetson_dnn_rt.traces.clock_log import ClockLog
 from jetson_dnn_rt.traces.metadata import describe_run
 from jetson_dnn_rt.traces.room import TraceRoom
-from jetson_dnn_rt.traces.schema import TraceMetadata
+from jetson_dnn_rt.traces.schema import SHARING, TraceMetadata
 from jetson_dnn_rt.traces.summary import RunSummary
 from jetson_dnn_rt.traces.writer import TraceWriter
 
@@ -240,9 +241,12 @@ def evaluate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
     with PhaseProgress() as progress, ExitStack() as stack:
         progress.say(f"loading {', '.join(task.name for task in file.tasks)}")
         specs = file.make_specs(plans[0].period_ns)
-        config = PerceptionConfig((), process=file.process)
+        follows_load = file.follows_load and not args.workers
+        # Workers that are asked for share the cores whatever the load.
+        threads = 0 if args.workers and file.process_threads == AUTO else file.process_threads
+        config = PerceptionConfig((), process=file.process, threads=threads)
         session = stack.enter_context(Session(config, log=_Log(progress)))
-        if file.follows_load and not args.workers:
+        if follows_load:
             session.share_cores(len(specs))
         fixed = {task.name for task in file.tasks if task.fixed_threads}
         tasks = _load(session, specs, fixed)
@@ -383,7 +387,8 @@ def _describe(
     times: WarmUp,
 ) -> TraceMetadata:
     parameters = {**file.to_dict(), "mode": args.mode, "bags": [stream.to_dict()], WARM_UP: times}
-    parameters |= session.describe_sharing() | {"rate_hz": args.rate, "speed": args.speed}
+    parameters |= {"workers": session.split.workers, SHARING: session.describe_sharing()}
+    parameters |= {"rate_hz": args.rate, "speed": args.speed}
     described = {task.name: task.fix().describe(stream.name) for task in tasks}
     return describe_run("evaluate", described, parameters=parameters)
 

@@ -31,18 +31,18 @@ from jetson_dnn_rt.lab.evaluate.streams import TRACE, Integers, inspect_bags, pl
 from jetson_dnn_rt.lab.simulate.recording import (
     RecordedLaboratory,
     RecordedTask,
-    Sharing,
     Timeline,
     read_task,
 )
 from jetson_dnn_rt.lab.simulate.scenario import record_scenario
 from jetson_dnn_rt.lab.simulate.session import simulate
+from jetson_dnn_rt.lab.simulate.sharing import Sharing
 from jetson_dnn_rt.lab.simulate.tally import Tally
 from jetson_dnn_rt.tasks import JobRecord
 from jetson_dnn_rt.traces.metadata import describe_run
 from jetson_dnn_rt.traces.reader import Trace, open_trace
 from jetson_dnn_rt.traces.room import TraceRoom
-from jetson_dnn_rt.traces.schema import TracedJob, TracedTask
+from jetson_dnn_rt.traces.schema import NARROW_SLOWDOWNS, SHARING, TracedJob, TracedTask
 from jetson_dnn_rt.traces.summary import RunSummary
 from jetson_dnn_rt.traces.writer import TraceWriter
 
@@ -100,11 +100,11 @@ def read_recorded(
     if not jobs:
         raise ConfigurationError(f"{', '.join(str(t.path) for t in traces)}: holds no job")
     metadata = traces[0].metadata
-    timeline = Timeline.of((job.record for job in jobs), Sharing.of(metadata))
     by_task: dict[str, list[JobRecord]] = defaultdict(list)
     for job in jobs:
         by_task[job.record.task].append(job.record)
     try:
+        timeline = Timeline.of((job.record for job in jobs), metadata)
         if kinds == {True}:
             tasks = _read_sequential(jobs, timeline, arrivals_ns or {})
         else:
@@ -190,13 +190,19 @@ def change(tasks: Sequence[RecordedTask], what_if: WhatIf) -> list[RecordedTask]
                 raise ConfigurationError(
                     f"{option}: task {name!r} was not recorded, but {', '.join(by_name)}"
                 )
-    changed = []
+    return [
+        replace(_change_task(by_name[name], what_if), name=title)
+        for title, name in _name_cohort(cohort).items()
+    ]
+
+
+def _name_cohort(cohort: Sequence[str]) -> dict[str, str]:
+    """Recorded names by those they run under: ``detector``, and ``detector-2`` of a second one."""
+    titles = {}
     for place, name in enumerate(cohort):
-        # A task that runs twice: ``detector``, ``detector-2``.
         before = cohort[:place].count(name)
-        title = f"{name}-{before + 1}" if before else name
-        changed.append(replace(_change_task(by_name[name], what_if), name=title))
-    return changed
+        titles[f"{name}-{before + 1}" if before else name] = name
+    return titles
 
 
 def _change_task(task: RecordedTask, what_if: WhatIf) -> RecordedTask:
@@ -282,7 +288,8 @@ def evaluate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
         arrivals = {stream.name: stream.log_times_ns for stream in inspect_bags(args)}
     recorded = read_recorded(traces, arrivals)
     what_if = read_what_if(args, traces)
-    _warn_of_narrow(recorded, traces[0], what_if)
+    sharing = Sharing.of(traces[0].metadata)
+    _warn_of_narrow(recorded, traces[0], sharing, what_if)
     summary = RunSummary()
     with ExitStack() as stack:
         writer = _open_writer(args, recorded, traces, what_if, stack)
@@ -310,11 +317,25 @@ def evaluate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
 
 
 def read_what_if(args: argparse.Namespace, traces: Sequence[Trace]) -> WhatIf:
-    """Read what the options change; policy and what the engine has default to the trace's."""
+    """Read what the options change; policy and what the engine has default to the trace's.
+
+    The first trace has been read: `read_recorded`.
+    """
     parameters = traces[0].metadata.parameters
+    sharing = Sharing.of(traces[0].metadata)
+    helpers = sharing.helpers if args.helpers is None else args.helpers
+    if helpers is None:
+        logger.warning(
+            "%s does not tell its number of helpers: taken as 0; fix: --helpers", traces[0].path
+        )
     # Traces of `run` and the nodes have a node's parameters under its name.
-    decided = parameters.get(COORDINATOR, {}).get("policy", STATIC)
-    recorded = {"policy": decided, **parameters.get(PERCEPTION, {}), **parameters}
+    of_nodes = [parameters.get(name, {}) for name in (COORDINATOR, PERCEPTION)]
+    if not all(isinstance(values, Mapping) for values in of_nodes):
+        raise ConfigurationError(
+            f"{traces[0].path}: parameters of {COORDINATOR} and {PERCEPTION} must have names"
+        )
+    decided = of_nodes[0].get("policy", STATIC)
+    recorded = {"policy": decided, **of_nodes[1], **parameters}
     # The highest where the recorded tasks differ.
     quantiles = [
         float(values["budget_quantile"])
@@ -328,8 +349,8 @@ def read_what_if(args: argparse.Namespace, traces: Sequence[Trace]) -> WhatIf:
         speed=args.speed or 1.0,
         rate_hz=args.rate or 0.0,
         policy=args.policy or str(recorded["policy"]),
-        workers=args.workers or int(recorded.get("workers", 1)),
-        helpers=Sharing.of(traces[0].metadata).helpers if args.helpers is None else args.helpers,
+        workers=args.workers or sharing.workers,
+        helpers=helpers or 0,
         discipline=args.discipline or str(recorded.get("discipline", "edf")),
         seeds=args.seeds or 0,
         block_ms=args.block_ms or 2000.0,
@@ -337,13 +358,18 @@ def read_what_if(args: argparse.Namespace, traces: Sequence[Trace]) -> WhatIf:
     )
 
 
-def _warn_of_narrow(tasks: Sequence[RecordedTask], trace: Trace, what_if: WhatIf) -> None:
+def _warn_of_narrow(
+    tasks: Sequence[RecordedTask], trace: Trace, sharing: Sharing, what_if: WhatIf
+) -> None:
     """Log which tasks were to run narrow where they can, and cannot here."""
-    parameters = trace.metadata.parameters
-    whole = parameters.get(PERCEPTION, {}).get("threads")
-    threads = {task.name: parameters.get(task.name, {}).get("threads") for task in tasks}
-    if not what_if.helpers or AUTO not in (whole, *threads.values()):
+    threads: dict[str, Any] = {}
+    for task in tasks:
+        values = trace.metadata.parameters.get(task.name)
+        threads[task.name] = values.get("threads") if isinstance(values, Mapping) else None
+    if not what_if.helpers or AUTO not in (sharing.threads, *threads.values()):
         return
+    if sharing.narrow_slowdowns is not None:
+        return  # measured: those that it does not name do not run narrow
     # A task with its own number of threads is never narrow.
     unknown = [task.name for task in tasks if task.narrow is None and threads[task.name] in OPEN]
     if unknown:
@@ -382,7 +408,11 @@ def _open_writer(
         )
         for task in recorded
     }
-    parameters = {"mode": args.mode, **_describe(traces, what_if)}
+    parameters = {
+        "mode": args.mode,
+        **_describe(traces, what_if),
+        SHARING: _describe_sharing(recorded, Sharing.of(traces[0].metadata), what_if),
+    }
     metadata = describe_run("evaluate", tasks, parameters=parameters)
     with naming_output():
         room = TraceRoom(args.trace_limit_mb, ring=False)
@@ -398,6 +428,23 @@ def _describe(traces: Sequence[Trace], what_if: WhatIf) -> dict[str, Any]:
         "cohort": list(what_if.cohort),
         "block_ms": what_if.block_ms if what_if.seeds else None,
     }
+
+
+def _describe_sharing(
+    recorded: Sequence[RecordedTask], sharing: Sharing, what_if: WhatIf
+) -> dict[str, Any]:
+    """Describe how the simulated tasks shared the cores, with what was measured before the run."""
+    described = {
+        "workers": what_if.workers,
+        "helpers": what_if.helpers,
+        "threads": sharing.threads,
+    }
+    measured = sharing.narrow_slowdowns
+    if measured is None:
+        return described
+    names = _name_cohort(what_if.cohort or [task.name for task in recorded])
+    slowdowns = {title: measured[name] for title, name in names.items() if name in measured}
+    return {**described, NARROW_SLOWDOWNS: slowdowns}
 
 
 def _format(result: dict[str, Any]) -> str:

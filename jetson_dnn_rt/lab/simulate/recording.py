@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
@@ -29,18 +29,18 @@ from pathlib import Path
 
 import numpy as np
 
-from jetson_dnn_rt.config.nodes import PERCEPTION
 from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable, Integers, TaskTable
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.lab.simulate.board import Floats
 from jetson_dnn_rt.lab.simulate.scenario import Scenario
+from jetson_dnn_rt.lab.simulate.sharing import Sharing
 from jetson_dnn_rt.lab.simulate.world import World, WorldTask, make_generator
 from jetson_dnn_rt.platforms.clocks import ClockSpace
 from jetson_dnn_rt.scheduling.task_state import Run
 from jetson_dnn_rt.tasks import SHARED_STAGES, JobRecord, Outcome, StageRecord
 from jetson_dnn_rt.traces.reader import open_trace
-from jetson_dnn_rt.traces.schema import NARROW_SLOWDOWNS, TraceMetadata
+from jetson_dnn_rt.traces.schema import TraceMetadata
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,27 +70,6 @@ class RecordedTask:
 
 
 @dataclass(frozen=True)
-class Sharing:
-    """What a trace tells about how tasks shared the cores: see `scheduling.places`."""
-
-    helpers: int = 0
-    has_gpu: bool = False
-    narrow_slowdowns: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    """By task how many times as long its network took narrow before the run, if known."""
-
-    @classmethod
-    def of(cls, metadata: TraceMetadata) -> Sharing:
-        """Read it from the metadata."""
-        parameters = metadata.parameters
-        given = {**parameters.get(PERCEPTION, {}), **parameters}
-        return cls(
-            int(given.get("helpers", 0)),
-            bool(metadata.machine.get("gpu")),
-            given.get(NARROW_SLOWDOWNS, {}),
-        )
-
-
-@dataclass(frozen=True)
 class Timeline:
     """Starts and ends of the stages of all tasks, each in ascending order.
 
@@ -102,17 +81,20 @@ class Timeline:
     ends_ns: Sequence[int]
     decisions_ns: Sequence[int]
     sharing: Sharing
+    has_gpu: bool = False  # whether the machine has one
 
     @classmethod
-    def of(cls, records: Iterable[JobRecord], sharing: Sharing | None = None) -> Timeline:
-        """Make the timeline of all jobs of a trace."""
+    def of(cls, records: Iterable[JobRecord], metadata: TraceMetadata) -> Timeline:
+        """Make the timeline of all jobs of a trace; `ValueError` if the metadata is damaged."""
         records = list(records)
         stages = [stage for record in records for stage in record.stages]
         ends_ns = sorted(stage.end_ns for stage in stages)
-        decisions_ns, sharing = ends_ns, sharing or Sharing()
+        decisions_ns, sharing = ends_ns, Sharing.of(metadata)
         if sharing.helpers:
             decisions_ns = sorted([*ends_ns, *(record.release_ns for record in records)])
-        return cls(sorted(s.start_ns for s in stages), ends_ns, decisions_ns, sharing)
+        starts_ns = sorted(stage.start_ns for stage in stages)
+        has_gpu = bool(metadata.machine.get("gpu"))
+        return cls(starts_ns, ends_ns, decisions_ns, sharing, has_gpu)
 
 
 def read_recording(path: Path) -> list[RecordedTask]:
@@ -130,8 +112,8 @@ def read_recording(path: Path) -> list[RecordedTask]:
     if not jobs:
         raise ConfigurationError(f"trace {path}: holds no job")
     every = (record for records in jobs.values() for record in records)
-    timeline = Timeline.of(every, Sharing.of(trace.metadata))
     try:
+        timeline = Timeline.of(every, trace.metadata)
         return [read_task(records, timeline) for _, records in sorted(jobs.items())]
     except ValueError as error:
         raise ConfigurationError(f"trace {path}: {error}") from error
@@ -151,7 +133,7 @@ def read_task(records: Sequence[JobRecord], timeline: Timeline) -> RecordedTask:
     used = Counter(stage.variant for job in runs for _, _, stage in job)
     variants = tuple(variant for variant, _ in used.most_common())
     spans = {variant: _find_spans(variant, runs, len(stages)) for variant in variants}
-    slowdowns = tuple(timeline.sharing.narrow_slowdowns.get(name, ()))
+    slowdowns = (timeline.sharing.narrow_slowdowns or {}).get(name, ())
     base_ns, narrow = _find_medians(runs, variants, spans, len(stages), slowdowns)
     seen = [
         stage.execution_time_ns
@@ -176,7 +158,7 @@ def read_task(records: Sequence[JobRecord], timeline: Timeline) -> RecordedTask:
         noise=_find_noise(runs, variants, base_ns, narrow),
         overhead_ns=_find_overheads(jobs, runs, timeline, len(stages)),
         wake_ns=_find_wakes(jobs, timeline),
-        has_gpu=timeline.sharing.has_gpu,
+        has_gpu=timeline.has_gpu,
         narrow=narrow if seen or slowdowns else None,
         narrow_slowdowns=slowdowns or tuple(seen),
     )

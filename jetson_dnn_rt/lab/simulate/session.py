@@ -29,7 +29,7 @@ from jetson_dnn_rt.lab.simulate.world import World
 from jetson_dnn_rt.platforms.machine import describe_machine
 from jetson_dnn_rt.traces.clock_log import ClockLog
 from jetson_dnn_rt.traces.room import TraceRoom
-from jetson_dnn_rt.traces.schema import TracedTask, TraceMetadata
+from jetson_dnn_rt.traces.schema import SHARING, TracedTask, TraceMetadata
 
 ORACLE = "oracle"
 
@@ -255,7 +255,8 @@ def _describe(source: Source, policy: str) -> TraceMetadata:
                 "workers": scenario.workers,
                 "discipline": scenario.discipline,
                 "helpers": scenario.helpers,
-            }
+            },
+            SHARING: {"workers": scenario.workers, "helpers": scenario.helpers},
         },
         source=SOURCE,
     )

@@ -22,7 +22,7 @@ from jetson_dnn_rt.runtime.executor import TaskSnapshot
 from jetson_dnn_rt.runtime.realtime import Setting
 from jetson_dnn_rt.scheduling.analysis import Verdict
 from jetson_dnn_rt.tasks import JobRecord, Work
-from jetson_dnn_rt.traces.schema import TracedTask
+from jetson_dnn_rt.traces.schema import SHARING, TracedTask
 
 if TYPE_CHECKING:
     from jetson_dnn_rt.nodes.coordinator.coordinator_node import CoordinatorReport
@@ -69,7 +69,7 @@ class GraphInfo:
     cameras: dict[str, CameraReport]
     verdict: Verdict
     settings: tuple[Setting, ...]
-    parameters: dict[str, dict[str, Any]]  # of every node, as they are now
+    parameters: dict[str, dict[str, Any]]  # of every node, as they are now, and `SHARING`
     clocks_at: Callable[[int], str]  # configuration at a steady time in ns, also after the end
 
 
@@ -237,6 +237,7 @@ def _describe(node: PerceptionNode) -> GraphInfo:
     parameters = {name: read_parameters(one) for name, one in nodes.items()}
     # The number in use, which a trial may have decided.
     parameters[node.get_name()]["workers"] = session.split.workers
+    parameters[SHARING] = session.describe_sharing()
     return GraphInfo(
         tasks,
         cameras,

@@ -19,7 +19,9 @@ from jetson_dnn_rt.cli.main import BAD_ARGUMENTS, build_parser, main
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.lab.evaluate.chunk import release
 from jetson_dnn_rt.lab.evaluate.plan import order_variants, read_task_file
+from jetson_dnn_rt.lab.simulate.sharing import Sharing
 from jetson_dnn_rt.traces.reader import open_trace
+from jetson_dnn_rt.traces.schema import SHARING
 
 FRAMES = 15
 PARAMETERS = """
@@ -84,6 +86,8 @@ def test_sequential_and_its_trace(capsys, tmp_path, bag, params):
     jobs = list(trace.jobs())
     assert trace.metadata.source == "evaluate"
     assert trace.metadata.parameters["mode"] == "sequential"
+    sharing = {"workers": 2, "helpers": 1, "threads": 0}
+    assert trace.metadata.parameters[SHARING] == sharing
     assert trace.metadata.tasks["detector"].model == "null:0.1"
     assert sum(not job.warm_up for job in jobs) == 2 * 2 * 14
     assert {job.camera for job in jobs} == {f"{tmp_path.name}/drive#{TOPIC}"}
@@ -178,7 +182,11 @@ def test_realtime_shares_the_cores_as_the_nodes_do(capsys, tmp_path, bag, params
     code, live, errors = run(capsys, *given, "--output", str(tmp_path / "live"))
     assert (code, live["lost"]) == (0, 0)
     assert "threads: auto: networks run 2 x 1 " in errors
-    assert open_trace(tmp_path / "live").metadata.parameters["workers"] == 1
+    parameters = open_trace(tmp_path / "live").metadata.parameters
+    assert parameters["workers"] == 1
+    told = Sharing.of(open_trace(tmp_path / "live").metadata)
+    assert (told.workers, told.helpers, told.threads) == (1, 1, "auto")
+    assert told.narrow_slowdowns is not None
     # Workers that are asked for share the cores whatever the load.
     code, live, errors = run(capsys, *given, "--workers", "3", "--output", str(tmp_path / "three"))
     assert (code, live["lost"]) == (0, 0)

@@ -17,11 +17,12 @@ from virtual_drive import drive, make_task
 from jetson_dnn_rt.cli.main import main
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.lab.evaluate.simulated import WhatIf, change, read_recorded, simulate_recorded
+from jetson_dnn_rt.lab.simulate.sharing import Sharing
 from jetson_dnn_rt.scheduling.engine import Engine
 from jetson_dnn_rt.scheduling.task_state import Run
 from jetson_dnn_rt.tasks import JobRecord, Outcome
 from jetson_dnn_rt.traces.reader import open_trace
-from jetson_dnn_rt.traces.schema import TracedTask
+from jetson_dnn_rt.traces.schema import SHARING, TracedTask
 from jetson_dnn_rt.traces.writer import TraceWriter
 
 MS = 1_000_000
@@ -242,6 +243,13 @@ def test_wide_times_that_are_not_recorded_follow_from_narrow_ones(tmp_path):
         ({"perception": {"threads": "auto"}, "detector": {"threads": 2}}, ""),
         ({"perception": {"threads": 2}}, ""),
         ({"perception": {"threads": "auto"}, "narrow_slowdowns": {"detector": [1.6]}}, ""),
+        # None is faster so: all of them run wide there, too.
+        ({"perception": {"threads": "auto"}, "narrow_slowdowns": {}}, ""),
+        ({SHARING: {"helpers": 1, "threads": "auto"}}, "detector"),
+        ({SHARING: {"helpers": 1, "threads": "auto"}, "detector": {"threads": 2}}, ""),
+        ({SHARING: {"helpers": 1, "threads": "auto"}, "detector": 3}, "detector"),
+        ({SHARING: {"helpers": 1, "threads": 2}}, ""),
+        ({SHARING: {"helpers": 1, "threads": "auto", "narrow_slowdowns": {}}}, ""),
     ],
 )
 def test_what_cannot_be_narrow_here_is_said(tmp_path, capsys, caplog, parameters, named):
@@ -249,9 +257,34 @@ def test_what_cannot_be_narrow_here_is_said(tmp_path, capsys, caplog, parameters
     assert main(["evaluate", "--mode", "simulated", "--trace", str(tmp_path), "--json"]) == 0
     result = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert result["helpers"] == 1
-    assert result["narrow"] == (["detector"] if "narrow_slowdowns" in parameters else [])
+    measured = parameters.get("narrow_slowdowns")
+    assert result["narrow"] == (["detector"] if measured else [])
     said = "narrow networks of detector are not modelled" in caplog.text
     assert said == bool(named)
+
+
+@pytest.mark.parametrize("measured", [None, {"a": [NARROW], "b": []}])
+def test_a_what_if_tells_what_another_one_needs(tmp_path, measured):
+    """A trace of a simulated evaluation is one of a run: its copies of a task are tasks."""
+    sharing = {"workers": 1, "helpers": 1, "threads": "auto"}
+    if measured is not None:
+        sharing["narrow_slowdowns"] = measured
+    write(tmp_path / "run", drive_narrow(40_000), parameters={SHARING: sharing})
+    command = ["evaluate", "--mode", "simulated", "--trace", str(tmp_path / "run")]
+    output = tmp_path / "out"
+    assert main([*command, "--cohort", "a,a,b", "--workers", "2", "--output", str(output)]) == 0
+    told = Sharing.of(open_trace(output).metadata)
+    slowdowns = None if measured is None else {"a": (NARROW,), "a-2": (NARROW,), "b": ()}
+    assert told == Sharing(2, 1, "auto", slowdowns)
+
+
+def test_a_number_of_helpers_that_is_not_told_is_said(tmp_path, caplog):
+    write(tmp_path, steady())
+    command = ["evaluate", "--mode", "simulated", "--trace", str(tmp_path)]
+    assert main([*command, "--helpers", "1"]) == 0
+    assert "helpers" not in caplog.text
+    assert main(command) == 0
+    assert "does not tell its number of helpers: taken as 0; fix: --helpers" in caplog.text
 
 
 # -- times of sequential evaluations -------------------------------------------------------------

@@ -13,6 +13,7 @@ from jetson_dnn_rt.cli.main import BAD_ARGUMENTS, main
 from jetson_dnn_rt.lab.simulate.scenario import open_scenario, scenario_names
 from jetson_dnn_rt.lab.simulate.session import make_source
 from jetson_dnn_rt.traces.reader import open_trace
+from jetson_dnn_rt.traces.schema import SHARING
 
 KEYS = {
     "miss_ratio": float,
@@ -41,6 +42,7 @@ def test_json(capsys, tmp_path):
     records = [job.record for job in opened.jobs()]
     assert opened.metadata.source == "simulate"
     assert opened.metadata.parameters["simulate"]["policy"] == "max_q"
+    assert opened.metadata.parameters[SHARING] == {"workers": 4, "helpers": 0}
     assert opened.metadata.tasks["vgg16"].stages == tuple(
         dict.fromkeys(stage.name for r in records if r.task == "vgg16" for stage in r.stages)
     )
