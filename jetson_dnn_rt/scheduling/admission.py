@@ -60,6 +60,12 @@ def can_make_it(selector: Selector, state: TaskState, job: Job, now_ns: int) -> 
     return now_ns + job.delay_ns + usual_ns <= job.absolute_deadline_ns
 
 
+def is_lucky(selector: Selector, state: TaskState, job: Job, now_ns: int) -> bool:
+    """Whether it makes it with luck: worth a try only where that costs no other frame."""
+    lucky_ns = shortest_ns(selector, state, job, job.next_stage, state.remaining_lucky_ns)
+    return now_ns + job.delay_ns + lucky_ns <= job.absolute_deadline_ns
+
+
 def is_admitted(selector: Selector, state: TaskState, job: Job, now_ns: int) -> bool:
     """Whether its budget fits, or did at its start; a probe is always admitted."""
     if job.admission is _BUDGET or job.admission is _PROBE:

@@ -43,17 +43,18 @@ from jetson_dnn_rt.scheduling.admission import (
     Probes,
     can_make_it,
     is_admitted,
+    is_lucky,
     predecessor_ns,
     select,
     shortest_ns,
 )
 from jetson_dnn_rt.scheduling.batching import Batcher, BatchGroup
 from jetson_dnn_rt.scheduling.job import Ending, Job
-from jetson_dnn_rt.scheduling.places import AT_A_BOUNDARY, Places, is_in_network
+from jetson_dnn_rt.scheduling.places import AT_A_BOUNDARY, Places
 from jetson_dnn_rt.scheduling.preemption import is_worth_cancelling
 from jetson_dnn_rt.scheduling.queue import ReadyQueue, SpareQueue
 from jetson_dnn_rt.scheduling.selection import GuardedSelector, Selector, StaticSelector
-from jetson_dnn_rt.scheduling.task_state import TEXT_LENGTH, Run, TaskState
+from jetson_dnn_rt.scheduling.task_state import TEXT_LENGTH, Run, TaskState, is_in_network
 from jetson_dnn_rt.tasks import (
     Admission,
     JobRecord,
@@ -112,7 +113,7 @@ class Engine:
         self._queue = ReadyQueue(discipline)
         self._spare = SpareQueue()
         self._places = Places(self.tasks, self._queue)
-        self._places.allows_narrow = (max_inflight or {}).get("cpu", 2) > 1
+        self._places.narrow.allowed = (max_inflight or {}).get("cpu", 2) > 1
         self._running = self._places.running
         self._devices = DeviceLimits(max_inflight or {})
         self._has_limits = bool(max_inflight)
@@ -430,7 +431,7 @@ class Engine:
             self._end(job, now_ns, Outcome.MET if in_time else Outcome.LATE)
         elif job.cancel_reason:
             self._end(job, now_ns, Outcome.ABORTED, job.cancel_reason)
-        elif not can_make_it(self._selector, state, job, now_ns):
+        elif not self._is_worth_time(state, job, now_ns):
             self._end_hopeless(job, now_ns)
         else:
             self._make_ready(job, now_ns)
@@ -463,8 +464,9 @@ class Engine:
                 self._make_ready(job, now_ns)
                 return
         elif not job.cancel_reason:
-            # It would have taken longer: at least that is known.
-            self._observe(state, job, end_ns - start_ns + 1)
+            # It would have taken longer, how much is unknown. One nanosecond more would count as a
+            # run that fits as soon as there is a little more time.
+            self._observe(state, job, (end_ns - start_ns) * 5 // 4 + 1)
         self._end(job, now_ns, Outcome.ABORTED, job.cancel_reason or CANCELLED)
 
     def fail(
@@ -574,7 +576,7 @@ class Engine:
             return ""
         usual_ns = shortest_ns(self._selector, state, job, 0, state.remaining_usual_ns)
         if usual_ns > parameters.deadline_ns:
-            return "budget"
+            return "" if self._may_try_its_luck(state, job, now_ns) else "budget"
         earliest_ns = now_ns + max(
             self._places.blocking_ns(state, job, now_ns), predecessor_ns(state, now_ns)
         )
@@ -630,11 +632,22 @@ class Engine:
         """Whether a ready job may run; one that is hopeless ends."""
         if not select(self._selector, state, job, now_ns):
             self._end(job, now_ns, Outcome.ABORTED, "withdrawn")
-        elif not can_make_it(self._selector, state, job, now_ns):
+        elif not self._is_worth_time(state, job, now_ns):
             self._end_hopeless(job, now_ns)
         else:
             return True
         return False
+
+    def _is_worth_time(self, state: TaskState, job: Job, now_ns: int) -> bool:
+        """Whether a job usually makes it, or may try its luck."""
+        if can_make_it(self._selector, state, job, now_ns):
+            return True
+        return self._may_try_its_luck(state, job, now_ns)
+
+    def _may_try_its_luck(self, state: TaskState, job: Job, now_ns: int) -> bool:
+        """Whether a job that is usually too late may make it in time that nobody else wants."""
+        idle = self._places.is_idle_until(job.absolute_deadline_ns, job)
+        return idle and is_lucky(self._selector, state, job, now_ns)
 
     def _form_batch(self, job: Job, aside: Sequence[Job], now_ns: int) -> Job | None:
         """Return the job to run where this one is next: itself with its mates, or a future mate.
@@ -663,8 +676,10 @@ class Engine:
         variant, stage = job.variant, job.next_stage
         usual_ns = state.usual_ns(variant, stage)
         if self._places.helping and is_in_network(state, job):
-            job.work.narrow = self._places.begins_narrow(state, job, now_ns)
+            job.work.narrow = self._places.narrow.begins(state, job, now_ns)
             if job.work.narrow:
+                if not self._places.narrow.makes_it(state, job, now_ns):
+                    job.admission = Admission.SPARE
                 end = stage + state.spans[variant][stage]
                 _, usual_ns = state.narrow_ns(variant, stage, end)
         usual_end_ns = now_ns + usual_ns

@@ -7,19 +7,12 @@ While networks run on a device of their own, *helpers* prepare the next frame an
 one. A frame is prepared just in time for its network: until then a newer one may take its place.
 Networks still begin in the order of the discipline, so a frame that is being prepared holds up one
 behind it in that order where it would miss its deadline otherwise. A network on the CPU has all
-the cores of its worker: nothing else runs meanwhile.
+the cores of its worker: nothing else begins meanwhile, and it waits for what runs, unless it would
+be late then. Where frames ask for more time than there is, networks may run `narrow`.
 
-A task may have its network *narrow*, too: with fewer threads, for several side by side. Each takes
-longer, together they get more done. A job runs narrow if it makes its deadline so by its budget,
-and one of these holds:
-
-* more frames come than wide networks one after the other can keep up with;
-* the frame that would run next is there already, would be late behind this job's wide network, and
-  makes its deadline narrow: two tasks on one camera have such pairs.
-
-Helpers run narrow networks beside each other. Budgets are those of wide networks; how many times
-as long narrow ones take is learned beside them. Where more frames come than networks can keep up
-with, one that has waited long is left for the next one of its task, if that is due soon.
+One that is usually late is not given up where nothing else is expected before its deadline: it
+goes on while it makes it with luck. Where more frames come than networks can keep up with, one
+that has waited long is left for the next one of its task, if that is due soon.
 """
 
 from __future__ import annotations
@@ -28,8 +21,15 @@ import sys
 from collections.abc import Iterable
 
 from jetson_dnn_rt.scheduling.job import Job
+from jetson_dnn_rt.scheduling.narrow import NarrowNetworks
 from jetson_dnn_rt.scheduling.queue import Rank, ReadyQueue
-from jetson_dnn_rt.scheduling.task_state import TaskState
+from jetson_dnn_rt.scheduling.task_state import (
+    TaskState,
+    has_all_cores,
+    is_first,
+    is_in_network,
+    network_ns,
+)
 from jetson_dnn_rt.tasks import Admission
 
 KEPT_UP = 0.9
@@ -76,14 +76,13 @@ class Places:
     def __init__(self, tasks: dict[str, TaskState], queue: ReadyQueue) -> None:
         self.workers, self.helpers = 1, 0
         self.helping = False
-        self.allows_narrow = True
-        """Whether two networks may run on the CPU at once."""
         self.running: dict[Job, None] = {}
         """Jobs whose stages run, one for each busy thread: the leader of a batch."""
-        self._tasks, self._queue = tasks, queue
-        self._claims: dict[Job, None] = {}
+        self.tasks, self._queue = tasks, queue
+        self.narrow = NarrowNetworks(self)
+        self.claims: dict[Job, None] = {}
         """Jobs that have started and still have parts of their networks to run."""
-        self._networks: dict[Job, bool] = {}
+        self.networks: dict[Job, bool] = {}
         """Jobs whose networks run; whether all cores of a worker are at it."""
         self._load = 0.0  # share of the time of one worker that all frames ask for
         self._busy = [BusyTime(), BusyTime(), BusyTime()]
@@ -139,13 +138,37 @@ class Places:
     def wait_for_newer(self, state: TaskState, job: Job, now_ns: int) -> int:
         """Time until which a job that did not start is left for the next frame; 0 = it is not."""
         due_ns = state.next_release_ns
-        if not self._wants_more or state.narrow is None or job.admission is Admission.PROBE:
+        if not self.wants_more or state.narrow is None or job.admission is Admission.PROBE:
             return 0
         if now_ns > due_ns + LATE_NS or (due_ns - now_ns) * WORTH > now_ns - job.release_ns:
             return 0
         # If it does not come, this one still makes it.
         latest_ns = due_ns + LATE_NS
-        return latest_ns if self.joins_narrow(state, job, latest_ns) else 0
+        return latest_ns if self.narrow.makes_it(state, job, latest_ns) else 0
+
+    def is_idle_until(self, time_ns: int, job: Job, mate: Job | None = None) -> bool:
+        """Whether until then no frame but these wants a network, as far as is known.
+
+        False without helpers, and while a task did not see enough frames to expect the next.
+        """
+        if not self.helping:
+            return False
+        for state in self.tasks.values():
+            if not state.next_release_ns or state.next_release_ns < time_ns:
+                return False
+            waiting, other = state.waiting, state.in_flight
+            if waiting is not None and waiting is not job and waiting is not mate:
+                return False
+            if other is None or other is job or other is mate:
+                continue
+            if other.next_stage < state.network_end:
+                return False
+        return True
+
+    @property
+    def wants_more(self) -> bool:
+        """Whether more frames come than networks one after the other can keep up with."""
+        return self.helping and self._load > KEPT_UP * self.workers
 
     # -- decisions -----------------------------------------------------------------------------
 
@@ -155,7 +178,7 @@ class Places:
         running = len(self.running)
         if running >= self.threads:
             return True
-        return self.helping and running > 0 and sum(self._networks.values()) >= self.workers
+        return self.helping and running > 0 and sum(self.networks.values()) >= self.workers
 
     def time_for(self, state: TaskState, job: Job, now_ns: int) -> int:
         """Time from which on a ready job's next stage may run: now, later, or `AT_A_BOUNDARY`.
@@ -169,13 +192,13 @@ class Places:
         if not is_first(state, job):
             return now_ns if self._may_begin(state, job, now_ns) else AT_A_BOUNDARY
         job.delay_ns = 0
-        if len(self._claims) < self.workers:
+        if len(self.claims) < self.workers:
             return now_ns
-        if self._fits_beside(state, job, now_ns, state.budget_ns(job.variant, 0)):
+        if self._fits_beside(state, job, now_ns):
             return now_ns
-        rank = self._rank(state, job)
+        rank = self.rank(state, job)
         ends_ns = [
-            end_ns for other in self._claims if (end_ns := self._end_ns(other, rank, now_ns))
+            end_ns for other in self.claims if (end_ns := self._end_ns(other, rank, now_ns))
         ]
         before = len(ends_ns) - self.workers
         if before < 0:
@@ -189,106 +212,51 @@ class Places:
 
     def _may_begin(self, state: TaskState, job: Job, now_ns: int) -> bool:
         """Whether the job's network may begin, or go on, now."""
-        if len(self._networks) >= self.workers:
-            if not self._fits_beside(state, job, now_ns, 0):
+        if len(self.networks) >= self.workers:
+            if not self._fits_beside(state, job, now_ns):
                 return False
         elif len(self.running) >= self.workers:
             run = state.runs[job.variant][job.next_stage]
             has_cores = run is None or run.device == "cpu"
-            if has_cores and not self.begins_narrow(state, job, now_ns):
+            if (
+                has_cores
+                and not self.narrow.begins(state, job, now_ns)
+                and not self._is_late_behind(state, job, now_ns)
+            ):
                 return False
         return not self._must_let_pass(state, job, now_ns)
 
-    def _fits_beside(self, state: TaskState, job: Job, now_ns: int, ahead_ns: int) -> bool:
-        """Whether the job's network may run beside the others, `ahead_ns` from now."""
-        if len(self._claims) - (job in self._claims) >= self.threads:
+    def _is_late_behind(self, state: TaskState, job: Job, now_ns: int) -> bool:
+        """Whether the job's network would be late behind those that run, and they have time."""
+        end_ns = max([other.usual_end_ns for other in self.running])
+        usual_ns = state.remaining_usual_ns(job.variant, job.next_stage)
+        if max(now_ns, end_ns) + usual_ns <= job.absolute_deadline_ns:
             return False
-        if not self.joins_narrow(state, job, now_ns + ahead_ns):
-            return False
-        for other in self._claims:
-            if other in self._networks:
-                if not other.work.narrow:
-                    return False
-            elif other is not job and not self.joins_narrow(
-                self._tasks[other.task], other, now_ns
-            ):
+        for other in self.running:
+            rest_ns = self.tasks[other.task].remaining_budget_ns(other.variant, other.next_stage)
+            if now_ns + 2 * rest_ns > other.absolute_deadline_ns:  # they share a core with it
                 return False
         return True
 
-    def joins_narrow(self, state: TaskState, job: Job, now_ns: int) -> bool:
-        """Whether the job's network may begin narrow now, beside narrow ones."""
-        if not (self._wants_more or self._has_narrow):
+    def _fits_beside(self, state: TaskState, job: Job, now_ns: int) -> bool:
+        """Whether the job's network may run beside the others, once it is prepared."""
+        if len(self.claims) - (job in self.claims) >= self.threads:
             return False
-        return self._makes_it_narrow(state, job, now_ns)
-
-    def _makes_it_narrow(self, state: TaskState, job: Job, now_ns: int) -> bool:
-        """Whether the job makes its deadline by its budget if its network begins narrow now."""
-        if state.narrow is None or not self.allows_narrow:
+        if not self.narrow.joins(state, job, now_ns):
             return False
-        stage, end = max(job.next_stage, int(state.is_prepared)), state.network_end
-        rest_ns, _ = state.narrow_ns(job.variant, stage, end)
-        rest_ns += state.remaining_budget_ns(job.variant, end)
-        return now_ns + rest_ns <= job.absolute_deadline_ns
-
-    def begins_narrow(self, state: TaskState, job: Job, now_ns: int) -> bool:
-        """Whether the network that begins now runs narrow: another one does, or the next will."""
-        if not self.helping or not self._makes_it_narrow(state, job, now_ns):
-            return False
-        then: TaskState | None = None  # the task of the job whose network would begin next
-        after: Job | None = None
-        first: Rank | None = None
-        for its in self._tasks.values():
-            other = its.in_flight or its.waiting
-            if other is None or other is job or other.next_stage >= its.network_end:
-                continue
-            if other in self._networks:
-                if other.work.narrow:
-                    return True
-                continue
-            rank = self._rank(its, other)
-            if first is None or rank < first:
-                then, after, first = its, other, rank
-        if then is None or after is None:
-            return False
-        if not self._wants_more:
-            # Wide, the next one is prepared while this one is decoded.
-            decode_ns = state.remaining_budget_ns(job.variant, state.network_end)
-            end_ns = now_ns + state.remaining_budget_ns(job.variant, job.next_stage) - decode_ns
-            network = max(after.next_stage, int(then.is_prepared))
-            rest_ns = then.remaining_budget_ns(after.variant, network)
-            prepare_ns = then.remaining_budget_ns(after.variant, after.next_stage) - rest_ns
-            if end_ns + max(decode_ns, prepare_ns) + rest_ns <= after.absolute_deadline_ns:
-                return False
-        return self._can_follow(then, after, job, now_ns)
-
-    def _can_follow(self, state: TaskState, job: Job, narrow: Job, now_ns: int) -> bool:
-        """Whether a job could join a network that begins narrow now: see `_fits_beside`."""
-        others = [claim for claim in self._claims if claim is not job and claim is not narrow]
-        if len(others) + 1 >= self.threads:
-            return False
-        for other in others:
-            if other in self._networks:
+        for other in self.claims:
+            if other in self.networks:
                 if not other.work.narrow:
                     return False
-            elif not self._makes_it_narrow(self._tasks[other.task], other, now_ns):
+            elif other is not job and not self.narrow.joins(self.tasks[other.task], other, now_ns):
                 return False
-        return self._makes_it_narrow(state, job, now_ns + state.usual_ns(job.variant, 0))
-
-    @property
-    def _wants_more(self) -> bool:
-        """Whether more frames come than networks one after the other can keep up with."""
-        return self.helping and self._load > KEPT_UP * self.workers
-
-    @property
-    def _has_narrow(self) -> bool:
-        """Whether a network runs narrow."""
-        return self.helping and any(job.work.narrow for job in self._networks)
+        return True
 
     def _end_ns(self, other: Job, rank: Rank, now_ns: int) -> int:
         """When another job's network makes room for a job of this rank; 0 = it waits for that."""
-        state = self._tasks[other.task]
-        in_network = other in self._networks
-        goes_first = self._rank(state, other) < rank
+        state = self.tasks[other.task]
+        in_network = other in self.networks
+        goes_first = self.rank(state, other) < rank
         if not (in_network or goes_first):
             return 0
         if not other.running:
@@ -303,19 +271,20 @@ class Places:
         """Whether the job's network would make a more urgent frame late that is being prepared."""
         end_ns = now_ns + state.usual_ns(job.variant, job.next_stage)
         rank: Rank | None = None
-        for other in self._claims:
-            preparing = self._tasks[other.task]
+        for other in self.claims:
+            preparing = self.tasks[other.task]
             if other is job or not (other.running and is_first(preparing, other)):
                 continue
             rest_ns = preparing.remaining_usual_ns(other.variant, 1)
             if end_ns + rest_ns <= other.absolute_deadline_ns:
                 continue
-            rank = rank or self._rank(state, job)
-            if self._rank(preparing, other) < rank:
+            rank = rank or self.rank(state, job)
+            if self.rank(preparing, other) < rank:
                 return True
         return False
 
-    def _rank(self, state: TaskState, job: Job) -> Rank:
+    def rank(self, state: TaskState, job: Job) -> Rank:
+        """Sort key of a ready job: see `ReadyQueue.rank`."""
         return self._queue.rank(
             job,
             state.parameters,
@@ -332,9 +301,9 @@ class Places:
                 return 0
             ahead_ns = 0
         else:
-            running = self._networks
+            running = self.networks
             if len(running) < self.workers or (
-                len(running) < self.threads and self.joins_narrow(state, job, now_ns)
+                len(running) < self.threads and self.narrow.joins(state, job, now_ns)
             ):
                 return 0
             # Beside one that has all cores it is not prepared.
@@ -349,62 +318,40 @@ class Places:
         self.running[job] = None
         if self.helpers:
             if job.next_stage < state.network_end:
-                self._claims[job] = None
+                self.claims[job] = None
             if is_in_network(state, job):
-                self._networks[job] = has_all_cores(state, job)
+                self.networks[job] = has_all_cores(state, job)
         self._update(now_ns)
 
     def stop(self, job: Job, now_ns: int) -> None:
         """The running stage of the job is over, `next_stage` is still it."""
         del self.running[job]
-        self._networks.pop(job, None)
+        self.networks.pop(job, None)
         self._update(now_ns)
 
     def leave(self, job: Job, now_ns: int) -> None:
         """The job's network is done, or the job."""
-        if job in self._claims:
-            del self._claims[job]
+        if job in self.claims:
+            del self.claims[job]
             self._update(now_ns)
 
     def recount(self, now_ns: int, running: Iterable[Job]) -> None:
         """Reset to these running jobs, and the tasks' jobs in flight."""
         self.running.clear()
         self.running.update((job, None) for job in running)
-        self._claims.clear()
-        self._networks.clear()
-        for state in self._tasks.values() if self.helpers else ():
+        self.claims.clear()
+        self.networks.clear()
+        for state in self.tasks.values() if self.helpers else ():
             head = state.in_flight
             if head is not None and not head.ended and head.next_stage < state.network_end:
-                self._claims[head] = None
+                self.claims[head] = None
                 if head in self.running and is_in_network(state, head):
-                    self._networks[head] = has_all_cores(state, head)
+                    self.networks[head] = has_all_cores(state, head)
         self._update(now_ns)
 
     def _update(self, now_ns: int) -> None:
         busy = self._busy
         busy[THREAD].update(now_ns, self.is_full)
         if self.helping:
-            busy[NETWORK].update(now_ns, len(self._networks) >= self.workers)
-            busy[FRAME].update(now_ns, len(self._claims) >= self.workers)
-
-
-def is_first(state: TaskState, job: Job) -> bool:
-    """Whether the job's next stage prepares its frame."""
-    return state.is_prepared and job.next_stage == 0
-
-
-def is_in_network(state: TaskState, job: Job) -> bool:
-    """Whether the job's next stage is a part of its network."""
-    return job.next_stage < state.network_end and not is_first(state, job)
-
-
-def has_all_cores(state: TaskState, job: Job) -> bool:
-    """Whether the job's next stage, of its network, leaves its worker no core for others."""
-    run = state.runs[job.variant][job.next_stage]
-    return not job.work.narrow and (run is None or run.device == "cpu")
-
-
-def network_ns(state: TaskState, job: Job, stage: int) -> int:
-    """Usual time of the job's network from a stage on, which may be past it."""
-    rest_ns = state.remaining_usual_ns(job.variant, min(stage, state.network_end))
-    return rest_ns - state.remaining_usual_ns(job.variant, state.network_end)
+            busy[NETWORK].update(now_ns, len(self.networks) >= self.workers)
+            busy[FRAME].update(now_ns, len(self.claims) >= self.workers)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,6 +19,9 @@ from jetson_dnn_rt.tasks import SHARED_STAGES, Outcome, TaskParameters
 T = TypeVar("T")
 
 WINDOW = 256  # execution times that a budget is computed from
+
+LUCKY = 10
+"""One run in so many is quick enough to be called lucky."""
 
 CANCEL_QUANTILE = 0.9
 """Of the times that cancelled runs took to end: there are few, and the slowest of ten is often a
@@ -75,6 +78,16 @@ class BudgetEstimator:
     def count(self) -> int:
         """Number of times in the window."""
         return len(self._sorted)
+
+    def share_within(self, time_ns: int) -> float:
+        """Share of the times in the window that are no longer; 0 = it is empty."""
+        ordered = self._sorted
+        return bisect_right(ordered, time_ns) / len(ordered) if ordered else 0.0
+
+    @property
+    def lucky_ns(self) -> int:
+        """Time that one run in `LUCKY` stays below; 0 = it is empty."""
+        return self._sorted[len(self._sorted) // LUCKY] if self._sorted else 0
 
     @property
     def largest_ns(self) -> int:
@@ -280,6 +293,22 @@ class TaskState:
         wide_ns = self.remaining_usual_ns(variant, first) - self.remaining_usual_ns(variant, end)
         return wide_ns * self.narrow.budget_ns // 1000, wide_ns * self.narrow.median_ns // 1000
 
+    def chance(self, variant: str, slack_ns: int, *, narrow: bool) -> float:
+        """Share of the runs of its network that take no longer, from its last times.
+
+        Of a network in several runs the longest counts, with its part of `slack_ns`.
+        """
+        first, end = int(self.is_prepared), self.network_end
+        usual_ns = self.remaining_usual_ns(variant, first) - self.remaining_usual_ns(variant, end)
+        if usual_ns <= 0:  # nothing is known yet
+            return float(slack_ns >= 0)
+        if narrow:
+            return self.narrow.share_within(1000 * slack_ns // usual_ns) if self.narrow else 0.0
+        largest = max(range(first, end), key=lambda stage: self.usual_ns(variant, stage))
+        part_ns = slack_ns * self.usual_ns(variant, largest) // usual_ns
+        budget = self.budgets[variant][largest]
+        return budget.share_within(self.unscaled_ns(part_ns, variant, largest))
+
     def observe_cancel(self, variant: str, latency_ns: int) -> None:
         """Learn how long a stage of a variant took to end after it was told to."""
         if variant not in self._cancels:
@@ -358,6 +387,14 @@ class TaskState:
         times_ns = [budget.median_ns for budget in self.budgets[variant][stage:]]
         return _scaled_sum_ns(times_ns, scales[variant][stage:])
 
+    def remaining_lucky_ns(self, variant: str, stage: int = 0) -> int:
+        """The same of times that one run in `LUCKY` stays below."""
+        scales = self.fastest_scales or self.time_scales
+        times_ns = [budget.lucky_ns for budget in self.budgets[variant][stage:]]
+        if not scales or variant not in scales:
+            return sum(times_ns)
+        return _scaled_sum_ns(times_ns, scales[variant][stage:])
+
     def _scale(self, variant: str, stage: int) -> float:
         scales = self.time_scales and self.time_scales.get(variant)
         return scales[stage] if scales else 1.0
@@ -365,6 +402,28 @@ class TaskState:
     def medians_ns(self, variant: str) -> tuple[int, ...]:
         """Median times of all stages at the reference clocks."""
         return tuple([stage.median_ns for stage in self.budgets[variant]])
+
+
+def is_first(state: TaskState, job: Job) -> bool:
+    """Whether the job's next stage prepares its frame."""
+    return state.is_prepared and job.next_stage == 0
+
+
+def is_in_network(state: TaskState, job: Job) -> bool:
+    """Whether the job's next stage is a part of its network."""
+    return job.next_stage < state.network_end and not is_first(state, job)
+
+
+def has_all_cores(state: TaskState, job: Job) -> bool:
+    """Whether the job's next stage, of its network, leaves its worker no core for others."""
+    run = state.runs[job.variant][job.next_stage]
+    return not job.work.narrow and (run is None or run.device == "cpu")
+
+
+def network_ns(state: TaskState, job: Job, stage: int) -> int:
+    """Usual time of the job's network from a stage on, which may be past it."""
+    rest_ns = state.remaining_usual_ns(job.variant, min(stage, state.network_end))
+    return rest_ns - state.remaining_usual_ns(job.variant, state.network_end)
 
 
 def _spread(parts: Sequence[T], spans: Sequence[int], rest: T) -> list[T]:

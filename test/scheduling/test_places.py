@@ -14,8 +14,7 @@ from virtual_drive import drive, make_task, make_work
 
 from jetson_dnn_rt.config.process import DISCIPLINES
 from jetson_dnn_rt.scheduling.engine import Engine
-from jetson_dnn_rt.scheduling.places import is_in_network
-from jetson_dnn_rt.scheduling.task_state import Run
+from jetson_dnn_rt.scheduling.task_state import Run, is_in_network
 from jetson_dnn_rt.tasks import Admission, Outcome
 
 STAGES = ("preprocess", "inference", "decode")
@@ -232,6 +231,117 @@ def test_a_frame_that_comes_later_runs_beside_a_narrow_network():
     assert [record.outcome for record in records] == 3 * [Outcome.MET]
 
 
+SEEN = 6
+"""Frames until the next is expected."""
+
+
+def watch(engine, names):
+    """Let tasks see that every frame comes 400 after the last; it is 2000 then."""
+    for time in range(0, 400 * SEEN, 400):
+        for name in names:
+            engine.tasks[name].see_release(time)
+    return 2000
+
+
+def seed(engine, name, preprocess=(10,), inference=(100,), decode=(20,)):
+    """Seed the budgets of a task with these times of its stages, one after the other."""
+    for stage, times in enumerate((preprocess, inference, decode)):
+        engine.tasks[name].seed("full@null", stage, times)
+
+
+def outcomes(records):
+    return {record.task: record.outcome for record in records}
+
+
+@pytest.mark.parametrize(
+    ("helpers", "other_due", "takes", "outcome", "reason"),
+    [
+        (1, 400, 80, Outcome.MET, ""),
+        (1, 400, 110, Outcome.ABORTED, "budget"),
+        (1, 124, 80, Outcome.SKIPPED, "budget"),
+        (1, None, 80, Outcome.SKIPPED, "budget"),  # when it is due is not known yet
+        (0, 400, 80, Outcome.SKIPPED, "budget"),  # without helpers it never is
+    ],
+)
+def test_a_frame_that_is_usually_late_runs_where_nobody_else_wants_the_time(
+    helpers, other_due, takes, outcome, reason
+):
+    """It takes 140 at the median and 110 once in three times; its deadline is 125."""
+    engine = make_engine(125, 1000, helpers=helpers)
+    seed(engine, "a", inference=(80, 110, 110))
+    now = watch(engine, "ab")
+    engine.tasks["b"].next_release_ns = 0 if other_due is None else now + other_due
+    times = {"preprocess": 10, "inference": takes, "decode": 20}
+    (record,) = drive(engine, [(now, "a")], lambda job: times[STAGES[job.next_stage]])
+    assert (record.outcome, record.reason) == (outcome, reason)
+    tried = outcome is not Outcome.SKIPPED
+    assert record.admission is (Admission.SPARE if tried else Admission.NONE)
+
+
+@pytest.mark.parametrize(
+    ("deadline", "slowdowns", "narrow"),
+    [
+        (165, 9 * (1.2,) + (3.0,), True),  # narrow both end at 160 nine times in ten
+        (165, 4 * (1.2,) + 6 * (3.0,), False),  # 0.8 of them instead of 1
+        (165, (), False),
+        (260, 9 * (1.2,) + (3.0,), False),  # one after the other both are met
+    ],
+)
+def test_two_frames_run_narrow_where_more_of_them_are_met_on_average(deadline, slowdowns, narrow):
+    engine = make_engine(deadline, deadline, device="cpu", helpers=1)
+    for name in "ab":
+        engine.tasks[name].set_narrow(slowdowns)
+    now = watch(engine, "ab")
+
+    def run_ns(job):
+        slow = job.work.narrow and job.next_stage == 1
+        return int(TIMES[STAGES[job.next_stage]] * (1.2 if slow else 1))
+
+    records = drive(engine, [(now, "a"), (now, "b")], run_ns)
+    assert [any(stage.narrow for stage in r.stages) for r in records] == [narrow, narrow]
+    expected = {"a": Outcome.MET, "b": Outcome.MET}
+    if deadline == 165 and not narrow:
+        expected["b"] = Outcome.SKIPPED
+    assert outcomes(records) == expected
+    assert {r.admission for r in records if narrow} <= {Admission.SPARE}
+
+
+def test_two_frames_run_one_after_the_other_where_a_third_is_due():
+    """It could be late beside a narrow network."""
+    engine = make_engine(165, 165, 1000, device="cpu")
+    for name in "ab":
+        engine.tasks[name].set_narrow(9 * (1.2,) + (3.0,))
+    now = watch(engine, "abc")
+    engine.tasks["c"].next_release_ns = now + 150
+    ran, records = play(engine, [(now, "a"), (now, "b")])
+    assert not any("narrow" in line for line in ran)
+    assert outcomes(records) == {"a": Outcome.MET, "b": Outcome.SKIPPED}
+
+
+def test_a_frame_for_whose_sake_another_runs_narrow_joins_it():
+    """Prepared by its budget it would be late, by its usual time it is not."""
+    engine = make_engine(190, 190, device="cpu", narrow=1.5)
+    seed(engine, "b", preprocess=(10, 10, 15))
+    ran, records = play(engine, [(0, "a"), (0, "b")])
+    assert "b0 inference narrow 20-170" in ran
+    assert outcomes(records) == {"a": Outcome.MET, "b": Outcome.MET}
+
+
+@pytest.mark.parametrize(
+    ("deadlines", "begun"),
+    [
+        ((240, 245), "b0 inference 120-220"),
+        ((240, 250), "b0 inference 130-230"),  # it makes it behind a's decoding
+        ((149, 245), None),  # a may be late: 110 + 2 * 20
+    ],
+)
+def test_a_network_that_would_be_late_does_not_wait_for_a_decoding(deadlines, begun):
+    engine = make_engine(*deadlines, device="cpu")
+    ran, records = play(engine, [(0, "a"), (0, "b")])
+    assert [line for line in ran if line.startswith("b0 inf")] == ([begun] if begun else [])
+    assert outcomes(records)["a"] is Outcome.MET
+
+
 @pytest.mark.parametrize(
     ("deadline", "every", "narrow"),
     [
@@ -307,8 +417,8 @@ def test_every_frame_ends_once_and_nothing_runs_beside_what_has_all_cores(load):
         wide = [one for one in networks if not one.work.narrow]
         assert len(running) <= load["workers"] + load["helpers"]
         assert len(wide) <= load["workers"]
-        if load["device"] == "cpu" and load["workers"] == 1:
-            assert not wide or len(running) == 1
+        if load["device"] == "cpu" and load["workers"] == 1 and wide:
+            assert networks == wide == [job]  # nothing but a network begins beside others
         assert all(not one.work.narrow or load["narrow"] for one in running)
 
     times = load["times"]
@@ -324,6 +434,6 @@ def test_every_frame_ends_once_and_nothing_runs_beside_what_has_all_cores(load):
     assert set(frames.values()) == {1}
     assert len(frames) == len(arrivals)
     assert all(engine.is_idle(name) for name in engine.tasks)
-    assert not engine._places._networks
-    assert not engine._places._claims
+    assert not engine._places.networks
+    assert not engine._places.claims
     assert all(record.waiting_ns >= 0 for record in records)

@@ -23,7 +23,7 @@ from jetson_dnn_rt.lab.simulate.board import Thermal
 from jetson_dnn_rt.lab.simulate.world import World, WorldTask
 from jetson_dnn_rt.scheduling.engine import Engine
 from jetson_dnn_rt.scheduling.job import Job
-from jetson_dnn_rt.scheduling.places import is_in_network
+from jetson_dnn_rt.scheduling.task_state import is_in_network
 from jetson_dnn_rt.tasks import JobRecord, Work
 
 CLOCKS, SURROUNDINGS, STAGE_END, RELEASE, WAKE = range(5)
