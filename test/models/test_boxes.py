@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from jetson_dnn_rt.models.heads.boxes import iou_matrix, nms
 from jetson_dnn_rt.models.metrics import (
+    COCO_RECALLS,
     DetectionMetric,
     SegmentationMetric,
     average_precision,
@@ -105,6 +106,23 @@ def test_average_precision(scores, right, truths, expected):
     assert found == pytest.approx(expected, abs=1e-12, nan_ok=True)
 
 
+@pytest.mark.parametrize(
+    ("scores", "right", "truths", "expected"),
+    [
+        # Precision 1 at the recalls 0 to 0.33, 2/3 from there to 0.66, 0 beyond.
+        ((0.9, 0.8, 0.7), (True, False, True), 3, (34 + 33 * 2 / 3) / 101),
+        # Of equal scores the first one comes first.
+        ((0.5, 0.5), (True, False), 1, 1.0),
+        ((0.5, 0.5), (False, True), 1, 1 / 2),
+        ((), (), 4, 0.0),
+        ((0.5,), (False,), 0, math.nan),
+    ],
+)
+def test_average_precision_at_the_recalls_of_coco(scores, right, truths, expected):
+    found = average_precision(floats(*scores), np.array(right, bool), truths, COCO_RECALLS)
+    assert found == pytest.approx(expected, abs=1e-12, nan_ok=True)
+
+
 def test_a_true_box_is_found_once():
     boxes = boxes_of([0, 0, 10, 10], [0, 0, 10, 9])
     right = match_detections(boxes, floats(0.6, 0.9), boxes_of([0, 0, 10, 10]), 0.5)
@@ -122,6 +140,34 @@ def test_overlap_must_reach_the_threshold():
     boxes = boxes_of([0, 0, 1, 1])  # IoU exactly 0.5
     assert match_detections(boxes, floats(0.9), truths, 0.5).tolist() == [True]
     assert match_detections(boxes, floats(0.9), truths, 0.51).tolist() == [False]
+
+
+def test_each_threshold_has_a_row():
+    truths = boxes_of([0, 0, 10, 10], [0, 0, 10, 6])
+    boxes = boxes_of([0, 0, 10, 8], [0, 0, 10, 10])
+    found = match_detections(boxes, floats(0.9, 0.8), truths, [0.5, 0.7, 0.9])
+    # The first overlaps 0.8 and 0.75, the second 1.0 and 0.6. It takes what the first one leaves.
+    assert found.tolist() == [[True, True], [True, False], [False, True]]
+
+
+def test_of_equal_overlaps_the_last_is_taken():
+    truths = boxes_of([0, 0, 10, 10], [10, 0, 20, 10])
+    boxes = boxes_of([5, 0, 15, 10], [0, 0, 10, 10])
+    assert match_detections(boxes, floats(0.9, 0.8), truths, 0.3).tolist() == [True, True]
+
+
+def test_coco_takes_the_mean_over_thresholds_and_classes():
+    metric = DetectionMetric.coco(3)
+    true, near, far = [0, 0, 100, 1], [0, 0, 78, 1], [500, 0, 600, 1]
+    # Class 0: an overlap of 0.78, right at 6 of 10 thresholds. Class 1: 101 boxes of which the
+    # last would be right, but is one too many. Class 2 is not in the truth.
+    many = boxes_of(near, *[far] * 100, true, far)
+    scores = floats(0.9, *[0.8] * 100, 0.7, 0.9)
+    kinds = ids(0, *[1] * 101, 2)
+    metric.add(many, scores, kinds, boxes_of(true, true), ids(0, 1))
+    assert metric.precisions().shape == (10, 3)
+    assert metric.average_precisions()[:2] == pytest.approx([0.6, 0.0], abs=1e-12)
+    assert metric.mean() == pytest.approx(0.3, abs=1e-12)
 
 
 def test_mean_average_precision_of_two_images():
@@ -148,6 +194,9 @@ def test_iou_of_a_small_mask():
     assert math.isnan(values[3])
     assert metric.mean() == pytest.approx(1 / 3)
     assert metric.confusion.sum() == 5
+    # An image without a mask adds to the union alone: 2 of 6 of class 1, and class 3 occurs.
+    metric.add_unseen(np.array([[1, 1, 3]], np.uint8))
+    assert metric.ious() == pytest.approx([1 / 2, 2 / 6, 0.0, 0.0])
     assert metric.confusion[1, 2] == 1
     metric.add(np.zeros((1, 2), np.uint8), np.array([[0, 1]], np.uint8))  # pixels count together
     assert metric.ious()[0] == 2 / 4

@@ -43,6 +43,7 @@ DISCIPLINES = ("edf", "fifo", "priority")
 _ONLY: dict[tuple[str, ...], tuple[str, ...]] = {
     (SEQUENTIAL,): ("scheduler", "chunk"),
     (SEQUENTIAL, REALTIME): ("repeat", "masks"),
+    (REALTIME,): ("streaming",),
     (REALTIME, SIMULATED): ("rate", "speed", "policy"),
     (SIMULATED,): ("trace", "cohort", "discipline", "helpers", "seeds", "block_ms"),
 }
@@ -96,6 +97,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--speed", type=parse_positive, metavar="X", help=text)
     text = "policy that chooses variants (default: as in the file or the trace)"
     add("--policy", metavar="NAME", help=text)
+    text = (
+        "realtime: streaming accuracy against the truth: labels in COCO's JSON (*.json), or "
+        "results of evaluate or run in their place"
+    )
+    add("--streaming", type=Path, metavar="TRUTH", help=text)
     add = parser.add_argument_group("simulated").add_argument
     text = "measured times: output of an earlier evaluate or run; may be repeated"
     add("--trace", action="append", type=Path, metavar="DIR", help=text)

@@ -35,6 +35,7 @@ from jetson_dnn_rt.lab.evaluate.report import (
     describe_bags,
     describe_stream,
     format_replay,
+    format_streaming,
     miss_ratio,
     summarize_jobs,
 )
@@ -48,6 +49,8 @@ from jetson_dnn_rt.lab.evaluate.streams import (
     inspect_bags,
     plan_arrivals,
 )
+from jetson_dnn_rt.lab.streaming.judge import StreamingJudge
+from jetson_dnn_rt.lab.streaming.truth import Truth
 from jetson_dnn_rt.models.heads.result_lines import describe_frame, describe_result
 from jetson_dnn_rt.platforms.detect import detect
 from jetson_dnn_rt.results import Result
@@ -231,6 +234,7 @@ def make_coordinator(
 def evaluate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
     """Replay every bag as often as requested; return the summary, and a text for people."""
     file = read_task_file(args)
+    truth = Truth(args.streaming.expanduser()) if args.streaming else None
     streams = inspect_bags(args)
     rate = {"speed": args.speed or 1.0, "rate_hz": args.rate or 0.0}
     usual_ns = find_usual_period_ns(streams)
@@ -254,6 +258,7 @@ def evaluate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
         for task in tasks:
             for reason in task.left_out.values():
                 progress.say(f"{task.name}: {reason}")
+        judge = None if truth is None else StreamingJudge(truth, tasks)
         deadlines_ns = {spec.name: spec.deadline_ns for spec in specs}
         room = TraceRoom(args.trace_limit_mb, ring=False)
         rounds = list(range(len(streams))) * (args.repeat or 1)
@@ -274,6 +279,8 @@ def evaluate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
                     )
                 replay = stream, tasks, number, first
                 with _recording(args, summary, metadata, room, *replay) as observer:
+                    if judge is not None:
+                        observer = judge.observing(stream.name, first, observer)
                     playback = play(
                         bag,
                         session,
@@ -286,12 +293,16 @@ def evaluate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
                         progress=lambda done, total: progress("frames", done, total),
                     )
             playbacks[place].append(playback)
+            if judge is not None:
+                judge.end_stream()
             if decider is not None:
                 switches += decider.switches
                 failures += [decider.failure] if decider.failure else []
             first += stream.messages
     result = _summarize(args, streams, plans, playbacks, summary)
     result |= {"policy": file.coordinator.policy, "switches": switches}
+    if judge is not None:
+        result["streaming"] = judge.to_dict()
     if failures:
         raise ConfigurationError(f"policy {file.coordinator.policy} failed: {failures[0]}")
     return result, _format(result)
@@ -442,4 +453,6 @@ def _format(result: dict[str, Any]) -> str:
                 f"  {bag['behind']} frames were released late: the bag is read slower than it "
                 "plays; their deadlines count from their release"
             )
+    if "streaming" in result:
+        lines.append(format_streaming(result["streaming"]))
     return "\n".join(lines)

@@ -105,6 +105,18 @@ def format_replay(summary: dict[str, Any]) -> str:
     return format_rows(header, rows)
 
 
+def format_streaming(tasks: dict[str, Any]) -> str:
+    """Format the streaming accuracy of every task whose truth is known."""
+    header = ["task", "streaming", "on own frames", "instants", "unanswered"]
+    rows: list[list[Cell]] = []
+    for name, found in tasks.items():
+        value, own = found["value"], found["own_frames"]
+        shown = "unknown" if value is None else f"{value:.3f} {found['metric']}"
+        counts = [found["instants"], found["unanswered"]]
+        rows.append([name, shown, None if own is None else f"{own:.3f}", *counts])
+    return format_rows(header, rows)
+
+
 def summarize_jobs(summary: RunSummary) -> dict[str, Any]:
     """Give each task's counts and times, with its miss ratio and why frames were not met."""
     return {

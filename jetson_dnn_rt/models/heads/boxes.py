@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -15,16 +15,19 @@ from jetson_dnn_rt.models.input.preprocessing import Floats, Geometry
 from jetson_dnn_rt.results import Detections
 
 Integers = npt.NDArray[np.integer]
+AnyFloats = npt.NDArray[np.floating[Any]]
+"""Floats of any precision."""
 
 _BLOCK = 256  # boxes compared with each other at a time
 # Suppression compares every pair: a threshold near 0 must not make a frame take a second.
 _MAX_CANDIDATES = 1000
 
 
-def iou_matrix(a: Floats, b: Floats) -> Floats:
+def iou_matrix(a: AnyFloats, b: AnyFloats) -> AnyFloats:
     """Intersection over union of each box of `a` with each of `b`.
 
-    xyxy boxes [N, 4] and [M, 4] give float32 [N, M] in [0, 1]; 0 where both boxes are empty.
+    xyxy boxes [N, 4] and [M, 4] give floats [N, M] in [0, 1], in the precision of the boxes; 0
+    where both boxes are empty.
     """
     ax0, ay0, ax1, ay1 = a.T[:, :, None]
     bx0, by0, bx1, by1 = b.T[:, None, :]
@@ -34,7 +37,7 @@ def iou_matrix(a: Floats, b: Floats) -> Floats:
     area_a = np.maximum(ax1 - ax0, 0.0) * np.maximum(ay1 - ay0, 0.0)
     area_b = np.maximum(bx1 - bx0, 0.0) * np.maximum(by1 - by0, 0.0)
     union = area_a + area_b - shared
-    iou = np.zeros(shared.shape, np.float32)
+    iou: AnyFloats = np.zeros_like(shared)
     np.divide(shared, union, out=iou, where=union > 0.0)
     return iou
 

@@ -319,3 +319,22 @@ def test_the_variant_that_runs_is_in_front():
     assert order_variants((), "") == ()
     with pytest.raises(ConfigurationError):
         order_variants(("fast",), "")
+
+
+def test_streaming_accuracy_beside_a_sequential_run(capsys, tmp_path, bag, params):
+    out = tmp_path / "out"
+    given = (bag, "--params", params)
+    assert run(capsys, *given, "--output", str(out), "--masks")[0] == 0
+    code, result, _ = run(capsys, *given, "--mode", "realtime", "--streaming", str(out))
+    assert code == 0
+    boxes, masks = (result["streaming"][task] for task in ("detector", "rear/segmenter"))
+    # A null detector sees nothing, so there is nothing to find.
+    assert (boxes["metric"], boxes["value"], boxes["instants"]) == ("sAP", None, FRAMES - 1)
+    # Its masks are all of one class: wrong only while there is none.
+    assert masks["metric"] == "streaming mIoU"
+    assert 1 <= masks["unanswered"] < FRAMES - 1
+    assert masks["value"] == pytest.approx(1.0 - masks["unanswered"] / (FRAMES - 1))
+    assert masks["own_frames"] == 1.0
+    assert main(["evaluate", *given, "--mode", "realtime", "--streaming", str(out)]) == 0
+    assert "streaming mIoU" in capsys.readouterr().out
+    assert run(capsys, *given, "--streaming", str(out))[0] == BAD_ARGUMENTS
