@@ -55,6 +55,7 @@ from jetson_dnn_rt.backends.registry import inspect_backend
 from jetson_dnn_rt.clock import SteadyClock
 from jetson_dnn_rt.config.declaration import read_values
 from jetson_dnn_rt.config.nodes import MODES, CoordinatorConfig
+from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.coordinator.coordinator import Coordinator
 from jetson_dnn_rt.coordinator.policy import find_policy
 from jetson_dnn_rt.coordinator.tables.library_tables import (
@@ -206,14 +207,11 @@ def _load(
         stages=args.stages, finest_stages=True, least_agreement=_LEAST_AGREEMENT,
     )  # fmt: skip
     model = open_model(config)
-    names = _name_variants(args.variants, model)
+    names = name_variants(args.variants, model)
     if len(names) < 2:
         raise ConfigurationError(f"--variants must be at least two: {', '.join(names)}")
     config = replace(config, variants=tuple(names))
-    builder = TaskBuilder(TaskPlan(config, model, 1), library, BuildSettings(), SteadyClock())
-    for spec in builder.list_missing():
-        say(f"coordinate: {name}: {spec} is built, once")
-        builder.build(spec)
+    build_missing(config, model, library)
     task = load_task(stack, config, model=model)
     for variant, why in task.left_out.items():
         say(f"coordinate: {name}: {variant} is left out: {why}")
@@ -239,7 +237,17 @@ def _load(
     return subject
 
 
-def _name_variants(given: str | None, model: Model) -> list[str]:
+def build_missing(config: TaskConfig, model: Model, library: Library, threads: int = 1) -> None:
+    """Build and measure the variants of a task that the library lacks, once."""
+    plan = TaskPlan(config, model, threads)
+    builder = TaskBuilder(plan, library, BuildSettings(), SteadyClock())
+    for spec in builder.list_missing():
+        say(f"{config.name}: {spec} is built, once")
+        builder.build(spec)
+
+
+def name_variants(given: str | None, model: Model) -> list[str]:
+    """Name the given variants, or full and tucker-0.50 on the fastest back end."""
     if given:
         return [str(VariantSpec.parse(name)) for name in given.split(",")]
     backend = choose_default(model).backend

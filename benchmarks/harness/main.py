@@ -52,6 +52,7 @@ BENCHMARKS = {
     "replay": "a long bag through evaluate: no frame lost, real time against simulated",
     "scale": "1 to 16 tasks: what scheduling costs a stage, and whether the met frames collapse",
     "start": "from the start to the first result, by part: a first and a second one",
+    "streaming": "results judged by the truth when they are published, over rates and loads",
     "switching": "cost of a change of variant between two stages of a frame",
     "overload": "against the usual rclpy node, with 1.5 to 3 times the work the machine can do",
     "threads": "every split of the cores, tried and played in turn: whether `auto` takes the best",

@@ -26,6 +26,7 @@ delivers at least as many results in time per second as the usual node (or both 
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import pickle
 import tempfile
@@ -47,6 +48,7 @@ from benchmarks.harness.tasks import configure, find_cost_ns, load_task, write_f
 from benchmarks.harness.timing import take_turns
 from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.results import Result, Segmentation
 from jetson_dnn_rt.runtime.task import open_model
 from jetson_dnn_rt.safety.children import python_command
 from jetson_dnn_rt.tasks import Work
@@ -57,6 +59,8 @@ KEPT_UP_BAR = 0.98
 """Share of the frames that both sides deliver in time where the machine keeps up."""
 SIDES = ("ours", "sequential", "naive")
 TOPIC = "/image_raw"
+MASK_STEP = 4
+"""Pixels of masks that are kept: one in so many, across and down."""
 SETTLE_S = 1.0
 """Settling time after a consumer is ready: discovery is over, the first frames have passed."""
 
@@ -80,7 +84,8 @@ class ConsumerSpec:
 
     `workers` are stages that this package runs side by side, or those and `threads` as the load
     wants; the usual node has a thread for every callback. `output` is the log, JSON rows of
-    `FrameRow`.
+    `FrameRow`, `results` a pickled list of `PublishedResult`, where wanted. `policy` decides on
+    this package's variants.
     """
 
     tasks: tuple[TaskConfig, ...]
@@ -89,6 +94,8 @@ class ConsumerSpec:
     output: Path
     workers: int = 1
     follows_load: bool = False
+    results: Path | None = None
+    policy: str = "static"
 
 
 class FrameRow(NamedTuple):
@@ -105,6 +112,21 @@ class FrameRow(NamedTuple):
     published_ns: int | None
     admitted: bool
     outcome: str
+
+
+class PublishedResult(NamedTuple):
+    """What a task published, and when `publish` returned, in the system clock."""
+
+    task: str
+    time_ns: int
+    result: Result
+
+
+def thin_out(result: Result) -> Result:
+    """Copy a result, of a mask every fourth pixel in both directions: 19 KB in place of 307."""
+    if isinstance(result, Segmentation):
+        return Segmentation(result.mask[::MASK_STEP, ::MASK_STEP].copy())
+    return copy.deepcopy(result)
 
 
 class Played(NamedTuple):
@@ -127,7 +149,7 @@ def read_sent_ns(path: Path) -> dict[int, int]:
     """Read when each frame was handed on to be published, by its stamp, in the system clock."""
     # A truncated last line is left out.
     lines = path.read_text(encoding="ascii").split("\n")[:-1]
-    return {int(stamp): int(sent) for stamp, sent in map(str.split, lines)}
+    return {int(stamp): int(sent) for stamp, sent, *_ in map(str.split, lines)}
 
 
 def published_ns(work: Work) -> int:
@@ -213,7 +235,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         frames = write_frames(folder / "frames")
         say("overload: models are exported once, so that every process starts quickly")
         exported = tuple(_export(task, folder) for task in tasks)
-        costs_ms = {task.name: _measure_alone(task, args.threads, frames) for task in exported}
+        costs_ms = {task.name: measure_alone(task, args.threads, frames) for task in exported}
         total_ms = sum(costs_ms.values())
         deadlines_ms = {factor: factor * total_ms for factor in args.deadline_factors}
         say(f"overload: alone: {costs_ms}, deadlines {deadlines_ms} ms")
@@ -297,7 +319,7 @@ def _export(task: TaskConfig, folder: Path) -> TaskConfig:
     return replace(task, model=f"onnx:{path}", input_size=())
 
 
-def _measure_alone(config: TaskConfig, threads: int, frames: Path) -> float:
+def measure_alone(config: TaskConfig, threads: int, frames: Path) -> float:
     """Measure the median execution time of a whole job alone, in milliseconds."""
     import cv2
 

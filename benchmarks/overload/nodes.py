@@ -33,26 +33,41 @@ from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from rclpy.signals import SignalHandlerOptions
 from sensor_msgs.msg import Image
+from vision_msgs.msg import Classification as ClassificationMessage
 from vision_msgs.msg import Detection2DArray
 
 from benchmarks.harness.processes import announce_ready, stop_on_term
 from benchmarks.harness.tasks import SIZE, load_task
-from benchmarks.overload.bench import TOPIC, ConsumerSpec, FrameRow, published_ns
+from benchmarks.overload.bench import (
+    TOPIC,
+    ConsumerSpec,
+    FrameRow,
+    PublishedResult,
+    published_ns,
+    thin_out,
+)
 from jetson_dnn_rt.cameras.image_messages import stamp_to_ns, view_image
 from jetson_dnn_rt.config.process import RealtimeConfig
+from jetson_dnn_rt.config.task import NO_CACHE, OUTPUTS
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.nodes.cameras.camera import CameraNode
 from jetson_dnn_rt.nodes.process.graph import run_graph
 from jetson_dnn_rt.nodes.process.lifecycle import overrides_to_parameters
 from jetson_dnn_rt.nodes.process.running import run_node
-from jetson_dnn_rt.nodes.tasks.conversion import DetectionsWriter, ImageWriter
-from jetson_dnn_rt.results import Detections, Segmentation
+from jetson_dnn_rt.nodes.tasks.conversion import (
+    ClassificationWriter,
+    DetectionsWriter,
+    ImageWriter,
+)
+from jetson_dnn_rt.results import Classification, Detections, Result, Segmentation
 from jetson_dnn_rt.runtime.realtime import Realtime
 from jetson_dnn_rt.runtime.task import Task
 from jetson_dnn_rt.tasks import Admission, JobRecord, Outcome, Work
 
 WARM_UP_RUNS = 5
-TOPICS = {"detections": Detection2DArray, "class_mask": Image}
+TOPICS = {
+    "detections": Detection2DArray, "class_mask": Image, "classification": ClassificationMessage,
+}  # fmt: skip
 
 # CDR: four bytes of encapsulation, then the header's stamp: sec (int32), nanosec (uint32).
 _STAMPS = {0: struct.Struct(">iI"), 1: struct.Struct("<iI")}
@@ -62,7 +77,10 @@ _STAMPS = {0: struct.Struct(">iI"), 1: struct.Struct("<iI")}
 
 
 class StampLog:
-    """Log of the camera's frames; written line by line, since the process is killed."""
+    """Log of the camera's frames; written line by line, since the process is killed.
+
+    A line has the stamp, when the frame was handed on, and the file that it was read from.
+    """
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("w", buffering=1, encoding="ascii")
@@ -70,7 +88,7 @@ class StampLog:
 
     def accept(self, frame: Frame, capture_ns: int) -> bool:
         """Log a frame, and request no job for it; the first one shows that the camera runs."""
-        self._file.write(f"{frame.stamp_ns} {time.time_ns()}\n")
+        self._file.write(f"{frame.stamp_ns} {time.time_ns()} {frame.file}\n")
         if not self._begun:
             self._begun = True
             announce_ready()
@@ -166,32 +184,41 @@ class FrameLog:
     """Rows of a consumer, kept in memory until the end.
 
     The process is ready with the first row: only then are frames known to arrive, since discovery
-    takes time.
+    takes time. What was published is kept if it is to be written.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, spec: ConsumerSpec) -> None:
+        self._output, self._results = spec.output, spec.results
         self._lock = threading.Lock()
         self._rows: list[FrameRow] = []
+        self._published: list[PublishedResult] = []
 
-    def add(self, *row: Any) -> None:
-        """Add the outcome of one frame, see `FrameRow`."""
+    def add(self, row: FrameRow, result: Result | None) -> None:
+        """Add the outcome of one frame, and its result."""
+        published_ns = row.published_ns
         with self._lock:
-            self._rows.append(FrameRow(*row))
+            self._rows.append(row)
             first = len(self._rows) == 1
+            if self._results is not None and published_ns is not None and result is not None:
+                kept = PublishedResult(row.task, published_ns, thin_out(result))
+                self._published.append(kept)
         if first:
             announce_ready()
 
-    def write(self, path: Path) -> None:
-        """Write all rows as JSON."""
+    def write(self) -> None:
+        """Write all rows as JSON, and the published results pickled."""
         with self._lock:
-            path.write_text(json.dumps(self._rows), encoding="utf-8")
+            self._output.write_text(json.dumps(self._rows), encoding="utf-8")
+            if self._results is not None:
+                self._results.write_bytes(pickle.dumps(self._published))
 
 
 def begin(path: str) -> tuple[ConsumerSpec, threading.Event, FrameLog]:
     """Read the specification, prepare the stop, and open the log."""
     stop = threading.Event()
     stop_on_term(stop)
-    return pickle.loads(Path(path).read_bytes()), stop, FrameLog()
+    spec = pickle.loads(Path(path).read_bytes())
+    return spec, stop, FrameLog(spec)
 
 
 class NaiveNode(Node):  # type: ignore[misc]  # rclpy has no complete types
@@ -204,10 +231,12 @@ class NaiveNode(Node):  # type: ignore[misc]  # rclpy has no complete types
         reliable = QoSProfile(depth=1, reliability=ReliabilityPolicy.RELIABLE)
         if task.config.kind == "detection":
             self._detections = DetectionsWriter()
-            self._results = self.create_publisher(Detection2DArray, "detections", reliable)
-        else:
+        elif task.config.kind == "segmentation":
             self._mask = ImageWriter("mono8")
-            self._results = self.create_publisher(Image, "class_mask", reliable)
+        else:
+            self._classes = ClassificationWriter()
+        topic = OUTPUTS[task.config.kind]
+        self._results = self.create_publisher(TOPICS[topic], topic, reliable)
         newest = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
         self._images = self.create_subscription(Image, TOPIC, self._on_image, newest)
 
@@ -218,11 +247,14 @@ class NaiveNode(Node):  # type: ignore[misc]  # rclpy has no complete types
         self._results.publish(self._to_message(work))
         end_ns = time.time_ns()
         stamp_ns = work.frame.stamp_ns
-        self._log.add(self._name, stamp_ns, start_ns, end_ns, True, "published")
+        row = FrameRow(self._name, stamp_ns, start_ns, end_ns, True, "published")
+        self._log.add(row, work.result)
 
     def _to_message(self, work: Work) -> Any:
         if isinstance(work.result, Detections):
             return self._detections.write(work.result, work.frame)
+        if isinstance(work.result, Classification):
+            return self._classes.write(work.result, work.frame)
         assert isinstance(work.result, Segmentation)
         return self._mask.write(work.result.mask, work.frame)
 
@@ -244,7 +276,7 @@ def run_naive(path: str) -> int:
         while not stop.is_set():
             executor.spin_once(timeout_sec=0.1)
         executor.shutdown(timeout_sec=1.0)
-    log.write(spec.output)
+    log.write()
     return 0
 
 
@@ -261,6 +293,7 @@ def make_overrides(spec: ConsumerSpec) -> dict[str, dict[str, object]]:
         "threads": "auto" if spec.follows_load else 0,
     }
     overrides = {"perception": process}
+    overrides["coordinator"] = {"policy": spec.policy}
     for task in spec.tasks:
         values: dict[str, object] = {
             "kind": task.kind,
@@ -270,7 +303,11 @@ def make_overrides(spec: ConsumerSpec) -> dict[str, dict[str, object]]:
             "deadline_ms": spec.deadline_ms,
             "image_width": SIZE[1],
             "image_height": SIZE[0],
+            "confidence_threshold": task.confidence_threshold,
+            "expected_frequency": task.expected_frequency,
         }
+        if task.engine_cache != NO_CACHE:
+            values["engine_cache"] = task.engine_cache
         for name in ("variants", "input_size"):
             if getattr(task, name):
                 values[name] = list(getattr(task, name))
@@ -285,7 +322,8 @@ def note(log: FrameLog, record: JobRecord, work: Work) -> None:
     end_ns = published_ns(work) + to_system_ns if record.outcome is Outcome.MET else None
     admitted = record.admission is Admission.BUDGET
     outcome = record.outcome.value + (f": {record.reason}" if record.reason else "")
-    log.add(record.task, work.frame.stamp_ns, start_ns, end_ns, admitted, outcome)
+    row = FrameRow(record.task, work.frame.stamp_ns, start_ns, end_ns, admitted, outcome)
+    log.add(row, work.result)
 
 
 def run_ours(path: str) -> int:
@@ -295,7 +333,7 @@ def run_ours(path: str) -> int:
         None, make_overrides(spec), frames=None, seconds=None, stop=stop,
         observer=lambda record, work: note(log, record, work),
     )  # fmt: skip
-    log.write(spec.output)
+    log.write()
     return 0
 
 

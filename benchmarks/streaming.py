@@ -1,0 +1,453 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
+"""Streaming accuracy: results judged against the truth at the time when they are published.
+
+A camera plays held-out drives of the procedural road, whose truth is known at every instant of a
+fine grid. The built-in detector and segmenter look at every frame; a third network that burns a
+given time on one core, and is not judged, raises the work of a frame to LOAD times its period.
+At every instant the newest result that was published by then is compared with the truth
+(`lab/streaming/accuracy.py`): COCO's AP of boxes (sAP), the mIoU of masks at every fourth pixel.
+Before a window's first result there is none: every object is missed.
+
+Sides run one after the other in processes of their own, in turn, on the same camera:
+
+ours          the composed graph, variants and threads chosen by the package
+VARIANT       the same, detector and segmenter in that variant
+POLICY        the same with a coordinator, which chooses among these variants
+naive         the usual rclpy node (`overload/nodes.py`), which knows no deadlines
+
+Each round plays another drive, the same one for all sides and cells. Beside the streaming figures
+stands what the full network reaches on the same drives if it takes no time (offline), each
+instant with the result of its own frame; the share of it that is left is what delay costs.
+
+Cells whose period is too short for the two networks at that load are left out and listed. Bars, in
+every cell: the sAP of ours is not below that of the naive node, and at loads of 2 and more at
+least 1.2 times as large.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import math
+import pickle
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import cv2
+
+from benchmarks.coordinate import build_missing, name_variants
+from benchmarks.harness.options import CORES, Options, echo
+from benchmarks.harness.processes import BenchmarkError, Child
+from benchmarks.harness.tables import Report, say, say_verdict, tabulate
+from benchmarks.harness.tasks import SIZE, configure, load_task
+from benchmarks.harness.timing import alternate
+from benchmarks.overload.bench import (
+    NODES,
+    SETTLE_S,
+    ConsumerSpec,
+    FrameRow,
+    Played,
+    Rounds,
+    describe,
+    measure_alone,
+    thin_out,
+)
+from jetson_dnn_rt.cameras.files import read_image
+from jetson_dnn_rt.config.nodes import POLICIES
+from jetson_dnn_rt.config.task import TaskConfig
+from jetson_dnn_rt.demo import builtin
+from jetson_dnn_rt.demo.scenes import SceneGenerator, held_out_seed
+from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.lab.streaming.accuracy import StreamingMetric, Timed
+from jetson_dnn_rt.models.heads.base import Kind
+from jetson_dnn_rt.results import Detections, Result, Segmentation
+from jetson_dnn_rt.runtime.task import open_model
+from jetson_dnn_rt.safety.children import python_command
+from jetson_dnn_rt.tasks import Work
+from jetson_dnn_rt.variants.library.library import Library
+from jetson_dnn_rt.variants.running.variant_set import choose_default
+
+OURS, NAIVE = "ours", "naive"
+FACTOR_BAR, FACTOR_FROM_LOAD = 1.2, 2.0
+KINDS: dict[str, Kind] = {"detector": "detection", "segmenter": "segmentation"}
+COMPANION = "companion"
+
+
+def add_arguments(add: Options) -> None:
+    """Add the options of the benchmark."""
+    add("--rates", [10.0, 30.0, 60.0], "of the camera in Hz; each divides --grid", above=0)
+    add("--loads", [0.5, 1.0, 2.0, 3.0], "work per second that arrives, in seconds", above=0)
+    add("--grid", 60.0, "instants per second at which the truth is known", above=0, metavar="HZ")
+    add("--seeds", [0, 1, 2], "held-out drives, one for each round", least=0)
+    add("--seconds", 10.0, "per round and side", above=0)
+    add("--drive-seconds", 5.0, "length of a drive, which then begins again", above=0)
+    add(
+        "--variants", None,
+        "of both networks (default: full and tucker-0.50 on the fastest back end, in fp32 and, "
+        "where it can, in bf16)", metavar="A,B,...",
+    )  # fmt: skip
+    add(
+        "--policies", ["horizon", "neuos_balanced", "alert"], "of the coordinator",
+        choices=(*POLICIES, "none"),
+    )  # fmt: skip
+    add("--deadline-factor", 1.5, "deadline of ours = F * the work of a frame", metavar="F")
+    add("--margin-ms", 4.0, "for transport and publication, subtracted from it")
+    add("--confidence", 0.05, "least score of a box: AP wants nearly the whole curve")
+    add("--threads", CORES, "of one inference (default: all cores)")
+    add(
+        "--engine-cache", None, "library of the variants (default ~/.cache/jetson_dnn_rt)",
+        kind=Path, metavar="DIR",
+    )  # fmt: skip
+
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """Measure all sides in every cell; `BenchmarkError` when the camera fails."""
+    tasks = tuple(
+        configure(
+            name, f"builtin:{name}", kind=kind, weights="DEFAULT",
+            confidence_threshold=args.confidence, engine_cache=str(args.engine_cache or ""),
+        )
+        for name, kind in KINDS.items()
+    )  # fmt: skip
+    policies = [name for name in args.policies if name != "none"]
+    variants = _find_variants(tasks, args, build=bool(policies))
+    sides = [OURS, *variants, *policies, NAIVE]
+    with tempfile.TemporaryDirectory(prefix="streaming-") as name:
+        folder = Path(name)
+        drives = {}
+        for seed in args.seeds:
+            say(f"streaming: drive {seed} is painted")
+            drives[seed] = Drive.paint(folder / str(seed), seed, args.grid, args.drive_seconds)
+        first = drives[args.seeds[0]].folder(args.grid)
+        costs_ms = {task.name: measure_alone(task, args.threads, first) for task in tasks}
+        say(f"streaming: alone: {costs_ms}")
+        offline = _measure_offline(tasks, drives.values(), args.threads)
+        cells, left_out = [], []
+        for rate_hz, load in itertools.product(args.rates, args.loads):
+            companion_ms = load * 1e3 / rate_hz - sum(costs_ms.values())
+            if companion_ms < 0:
+                left_out.append({"rate_hz": rate_hz, "load": load})
+                continue
+            cell = Cell(rate_hz, load, companion_ms)
+            figures = _measure_cell(cell, tasks, variants, sides, drives, folder, args)
+            cells.append(judge_cell(cell, figures, offline))
+    return {
+        **echo(args, "seeds grid seconds drive_seconds deadline_factor margin_ms confidence"),
+        **echo(args, "threads"),
+        "variants": variants,
+        "policies": policies,
+        "execution_alone_ms": costs_ms,
+        "offline": offline,
+        "bars": {"ours_to_naive": 1.0, "at_load_2": FACTOR_BAR},
+        "left_out": left_out,
+        "cells": cells,
+        "passed": all(cell["passed"] for cell in cells) if cells else None,
+    }
+
+
+# -- the drives: frames on disk, and their truth --------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Drive:
+    """A drive that was painted at the instants of a grid; frame k is ``k.bmp``."""
+
+    path: Path
+    grid_hz: float
+    truths: Sequence[Mapping[str, Result]]
+    """By instant and task; masks are thinned out as the results are."""
+
+    @classmethod
+    def paint(cls, path: Path, seed: int, grid_hz: float, seconds: float) -> Drive:
+        """Paint a held-out drive into a new folder; uncompressed, so that playing costs little."""
+        folder = path / "all"
+        folder.mkdir(parents=True)
+        generator = SceneGenerator(held_out_seed(seed), SIZE)
+        truths = []
+        for index in range(round(seconds * grid_hz)):
+            scene = generator.render(round(index * 1e9 / grid_hz))
+            cv2.imwrite(str(folder / f"{index:06d}.bmp"), scene.image)
+            scores = scene.boxes[:, 0] * 0.0 + 1.0
+            boxes = Detections(scene.boxes, scores, scene.class_ids)
+            mask = thin_out(Segmentation(scene.mask))
+            truths.append(dict(zip(KINDS, (boxes, mask), strict=True)))
+        return cls(path, grid_hz, truths)
+
+    def folder(self, rate_hz: float) -> Path:
+        """Folder of the frames that a camera of a rate sees; the grid must be a multiple of it."""
+        step = self.step(rate_hz)
+        folder = self.path / f"step-{step}"
+        if not folder.exists():
+            folder.mkdir()
+            for file in sorted((self.path / "all").iterdir())[::step]:
+                (folder / file.name).symlink_to(file)
+        return folder
+
+    def step(self, rate_hz: float) -> int:
+        """Instants of the grid from one frame of a camera to the next."""
+        step = self.grid_hz / rate_hz
+        if step != round(step) or len(self.truths) % round(step):
+            raise BenchmarkError(
+                f"a camera of {rate_hz:g} Hz does not fit a grid of {self.grid_hz:g} Hz and "
+                f"{len(self.truths)} instants"
+            )
+        return round(step)
+
+    def place(
+        self, shown: Sequence[tuple[int, int]], rate_hz: float
+    ) -> Iterator[tuple[int, Mapping[str, Result]]]:
+        """Place the truth in time: of each frame shown, and evenly from one to the next.
+
+        `shown` are stamps and indices of frames, in order. The world thus keeps the camera's time,
+        also where that came late.
+        """
+        step = self.step(rate_hz)
+        for (stamp_ns, index), (next_ns, _) in itertools.pairwise(shown):
+            for part in range(step):
+                yield stamp_ns + (next_ns - stamp_ns) * part // step, self.truths[index + part]
+
+
+def read_shown(path: Path) -> list[tuple[int, int]]:
+    """Read the stamps and the indices of the frames that a camera played."""
+    # A truncated last line is left out.
+    lines = path.read_text(encoding="ascii").split("\n")[:-1]
+    return [(int(stamp), int(Path(file).stem)) for stamp, _, file in map(str.split, lines)]
+
+
+def _measure_offline(
+    tasks: Sequence[TaskConfig], drives: Collection[Drive], threads: int
+) -> dict[str, float | None]:
+    """Measure the full networks on all instants of the drives as if they took no time."""
+    found = {}
+    for config in tasks:
+        metric = StreamingMetric(KINDS[config.name], len(builtin.labels(config.name)))
+        with ExitStack() as stack:
+            full = f"full@{choose_default(open_model(config)).backend}-fp32"
+            task = load_task(stack, replace(config, variants=(full,)), threads=threads)
+            pipeline = task.variants.pipelines[task.default]
+            for drive in drives:
+                for file, truth in zip(
+                    sorted((drive.path / "all").iterdir()), drive.truths, strict=True
+                ):
+                    work = Work(Frame(read_image(file), "bgr8", 0, 0))
+                    pipeline.run(work)
+                    assert work.result is not None
+                    metric.add(truth[config.name], thin_out(work.result))
+        found[config.name] = metric.to_dict()["value"]
+        say(f"streaming: {config.name} offline: {found[config.name]:.3f}")
+    return found
+
+
+# -- the cells ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A rate of the camera and a load, and the time of the third network."""
+
+    rate_hz: float
+    load: float
+    companion_ms: float
+
+
+@dataclass(eq=False)
+class Side:
+    """Figures of one side in one cell: its results, judged, and its frames."""
+
+    metrics: dict[str, StreamingMetric] = field(
+        default_factory=lambda: {
+            name: StreamingMetric(kind, len(builtin.labels(name))) for name, kind in KINDS.items()
+        }
+    )
+    rounds: Rounds = field(default_factory=Rounds)
+    stamps_ns: list[int] = field(default_factory=list)
+
+
+def _find_variants(
+    tasks: Sequence[TaskConfig], args: argparse.Namespace, *, build: bool
+) -> list[str]:
+    """Name the variants that both networks are compared in; built, where a policy wants them."""
+    library = Library(args.engine_cache)
+    names: list[str] = []
+    for config in tasks:
+        model = open_model(config)
+        names = name_variants(args.variants, model)
+        if build or any(not name.startswith("full") for name in names):
+            build_missing(replace(config, variants=tuple(names)), model, library, args.threads)
+    return names
+
+
+def _specify(
+    side: str, cell: Cell, tasks: Sequence[TaskConfig], variants: Sequence[str], folder: Path,
+    deadline_ms: float, args: argparse.Namespace,
+) -> ConsumerSpec:  # fmt: skip
+    """Specify the consumer of one side."""
+    chosen = (side,) if side in variants else tuple(variants) if side in POLICIES else ()
+    spin = f"null:{cell.companion_ms:.3f},classification,spin"
+    companion = configure(COMPANION, spin, kind="classification")
+    own = [replace(task, variants=chosen) for task in tasks]
+    together = [*own, *([companion] if cell.companion_ms >= 0.1 else [])]
+    return ConsumerSpec(
+        tuple(replace(task, expected_frequency=cell.rate_hz) for task in together),
+        args.threads,
+        deadline_ms - args.margin_ms,
+        folder / "log",
+        follows_load=True,
+        results=folder / "results",
+        policy=side if side in POLICIES else "static",
+    )
+
+
+def _measure_cell(
+    cell: Cell,
+    tasks: Sequence[TaskConfig],
+    variants: Sequence[str],
+    sides: Sequence[str],
+    drives: Mapping[int, Drive],
+    folder: Path,
+    args: argparse.Namespace,
+) -> dict[str, dict[str, Any]]:
+    """Play every drive to every side; the figures by side."""
+    figures: dict[str, Side] = defaultdict(Side)
+    deadline_ms = args.deadline_factor * cell.load * 1e3 / cell.rate_hz
+    stamps, received = folder / "stamps", folder / "received"
+    for number, (seed, drive) in enumerate(drives.items()):
+        played: list[tuple[str, Played, list[Any]]] = []
+        source = f"images:{drive.folder(cell.rate_hz)}"
+        with (
+            Child(python_command(NODES, "camera", source, repr(cell.rate_hz), str(stamps))),
+            Child(python_command(NODES, "listener", str(received))),
+        ):
+            for side in alternate(sides, number):
+                spec = _specify(side, cell, tasks, variants, folder, deadline_ms, args)
+                try:
+                    rows, first_ns, last_ns = _play(side, spec, args.seconds)
+                except BenchmarkError as error:
+                    say(f"streaming: {side}: {error}")
+                    figures[side].rounds.failures.append(str(error))
+                    continue
+                assert spec.results is not None
+                results = pickle.loads(spec.results.read_bytes())
+                played.append((side, Played(rows, first_ns, last_ns), results))
+        shown = read_shown(stamps)
+        instants = list(drive.place(shown, cell.rate_hz))
+        for side, window, results in played:
+            one = figures[side]
+            one.rounds.played.append(window)
+            one.stamps_ns += [t for t, _ in shown if window.first_ns <= t <= window.last_ns]
+            for task, metric in one.metrics.items():
+                metric.add_stream(
+                    [
+                        Timed(t, truth[task])
+                        for t, truth in instants
+                        if window.first_ns <= t <= window.last_ns
+                    ],
+                    [Timed(t, result) for name, t, result in results if name == task],
+                )
+        say(f"streaming: {cell.rate_hz:g} Hz, load {cell.load:g}: drive {seed} played")
+    return {
+        side: _describe_side(figures[side], len(tasks), int(deadline_ms * 1e6)) for side in sides
+    }
+
+
+def _play(side: str, spec: ConsumerSpec, seconds: float) -> tuple[list[FrameRow], int, int]:
+    """Let one side see the camera for a while."""
+    path = spec.output.parent / "spec"
+    path.write_bytes(pickle.dumps(spec))
+    with Child(python_command(NODES, "naive" if side == NAIVE else "ours", str(path))):
+        time.sleep(SETTLE_S)
+        first_ns = time.time_ns()
+        time.sleep(seconds)
+        last_ns = time.time_ns()
+    rows = [FrameRow(*row) for row in json.loads(spec.output.read_text(encoding="utf-8"))]
+    return [row for row in rows if row.task != COMPANION], first_ns, last_ns
+
+
+def _describe_side(one: Side, tasks: int, deadline_ns: int) -> dict[str, Any]:
+    described = describe(one.rounds, one.stamps_ns, tasks, deadline_ns)
+    names = ("seconds", "frames", "published", "age_ms", "outcomes", "failures")
+    return {
+        "accuracy": {name: metric.to_dict() for name, metric in one.metrics.items()},
+        **{name: described[name] for name in names},
+    }
+
+
+def judge_cell(
+    cell: Cell, figures: Mapping[str, dict[str, Any]], offline: Mapping[str, float | None]
+) -> dict[str, Any]:
+    """Compare ours with the naive node, and everything with the full network offline."""
+    for one in figures.values():
+        for task, found in one["accuracy"].items():
+            best = offline[task]
+            found["left"] = found["value"] / best if found["value"] is not None and best else None
+    ours, naive = (figures[side]["accuracy"]["detector"]["value"] for side in (OURS, NAIVE))
+    bar = FACTOR_BAR if cell.load >= FACTOR_FROM_LOAD else 1.0
+    failed = figures[OURS]["failures"] or figures[NAIVE]["failures"]
+    ratio = None if ours is None or not naive else ours / naive
+    return {
+        "rate_hz": cell.rate_hz,
+        "load": cell.load,
+        "companion_ms": cell.companion_ms,
+        "sides": dict(figures),
+        "ours_to_naive": ratio,
+        "passed": not failed and ours is not None and ours >= bar * (naive or 0.0),
+    }
+
+
+def report(result: Mapping[str, Any]) -> Report:
+    """Make a line for each cell and side."""
+    alone = ", ".join(f"{k} {v:.1f} ms" for k, v in result["execution_alone_ms"].items())
+    offline = ", ".join(
+        f"{name} {math.nan if value is None else value:.3f}"
+        for name, value in result["offline"].items()
+    )
+    rows = [
+        {**cell, **figures, "side": side}
+        for cell in result["cells"]
+        for side, figures in cell["sides"].items()
+    ]
+
+    def show_bars(row: Mapping[str, Any]) -> str:
+        return ("yes" if row["passed"] else "NO") if row["side"] == OURS else ""
+
+    left_out = ", ".join(f"{c['rate_hz']:g} Hz at {c['load']:g}x" for c in result["left_out"])
+    failures = [
+        f"{row['rate_hz']:g} Hz, {row['load']:g}x, {row['side']}: failed, {failure}"
+        for row in rows
+        for failure in row["failures"]
+    ]
+    return [
+        f"alone: {alone}; offline: {offline}; drives {', '.join(map(str, result['seeds']))}, "
+        f"{result['seconds']:g} s of each for every side; truth at {result['grid']:g} Hz",
+        tabulate(
+            rows,
+            ("camera", lambda row: f"{row['rate_hz']:g} Hz"),
+            ("load", lambda row: f"{row['load']:g}x"),
+            "side, sAP=accuracy.detector.value:.3f, left=accuracy.detector.left:.1%",
+            "mIoU=accuracy.segmenter.value:.3f, left=accuracy.segmenter.left:.1%",
+            "p50 age ms=age_ms.p50:.1f, p99 age ms=age_ms.p99:.1f",
+            (
+                "published/s",
+                lambda row: f"{row['published'] / row['seconds']:.1f}" if row["seconds"] else None,
+            ),
+            ("x naive", lambda row: _show_ratio(row) if row["side"] == OURS else ""),
+            ("bars", show_bars),
+        ),
+        f"left out, since the two networks alone are more: {left_out}" if left_out else "",
+        "\n".join(failures),
+        f"bars: sAP of ours not below the naive node's, and {FACTOR_BAR:g} times as large from a "
+        f"load of {FACTOR_FROM_LOAD:g} on: {say_verdict(result['passed'])}",
+    ]
+
+
+def _show_ratio(row: Mapping[str, Any]) -> str | None:
+    return None if row["ours_to_naive"] is None else f"{row['ours_to_naive']:.2f}"
