@@ -14,7 +14,8 @@ Sides run one after the other in processes of their own, in turn, on the same ca
 
 ours          the composed graph, variants and threads chosen by the package
 VARIANT       the same, detector and segmenter in that variant
-POLICY        the same with a coordinator, which chooses among these variants
+POLICY        the same with a coordinator, which chooses among these variants; of horizon with
+              its mode
 naive         the usual rclpy node (`overload/nodes.py`), which knows no deadlines
 
 Each round plays another drive, the same one for all sides and cells. Beside the streaming figures
@@ -62,7 +63,7 @@ from benchmarks.overload.bench import (
     thin_out,
 )
 from jetson_dnn_rt.cameras.files import read_image
-from jetson_dnn_rt.config.nodes import POLICIES
+from jetson_dnn_rt.config.nodes import MODES, POLICIES
 from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.demo import builtin
 from jetson_dnn_rt.demo.scenes import SceneGenerator, held_out_seed
@@ -77,6 +78,12 @@ from jetson_dnn_rt.variants.library.library import Library
 from jetson_dnn_rt.variants.running.variant_set import choose_default
 
 OURS, NAIVE = "ours", "naive"
+SIDES = {
+    f"{policy}:{mode}" if policy == "horizon" else policy: (policy, mode)
+    for policy in POLICIES
+    for mode in (MODES if policy == "horizon" else MODES[:1])
+}
+"""Policy and mode by side."""
 FACTOR_BAR, FACTOR_FROM_LOAD = 1.2, 2.0
 KINDS: dict[str, Kind] = {"detector": "detection", "segmenter": "segmentation"}
 COMPANION = "companion"
@@ -96,8 +103,8 @@ def add_arguments(add: Options) -> None:
         "where it can, in bf16)", metavar="A,B,...",
     )  # fmt: skip
     add(
-        "--policies", ["horizon", "neuos_balanced", "alert"], "of the coordinator",
-        choices=(*POLICIES, "none"),
+        "--policies", ["horizon:streaming", "horizon:max_accuracy", "neuos_balanced", "alert"],
+        "of the coordinator", choices=(*SIDES, "none"),
     )  # fmt: skip
     add("--deadline-factor", 1.5, "deadline of ours = F * the work of a frame", metavar="F")
     add("--margin-ms", 4.0, "for transport and publication, subtracted from it")
@@ -291,7 +298,8 @@ def _specify(
     deadline_ms: float, args: argparse.Namespace,
 ) -> ConsumerSpec:  # fmt: skip
     """Specify the consumer of one side."""
-    chosen = (side,) if side in variants else tuple(variants) if side in POLICIES else ()
+    chosen = (side,) if side in variants else tuple(variants) if side in SIDES else ()
+    policy, mode = SIDES.get(side, ("static", MODES[0]))
     spin = f"null:{cell.companion_ms:.3f},classification,spin"
     companion = configure(COMPANION, spin, kind="classification")
     own = [replace(task, variants=chosen) for task in tasks]
@@ -303,7 +311,8 @@ def _specify(
         folder / "log",
         follows_load=True,
         results=folder / "results",
-        policy=side if side in POLICIES else "static",
+        policy=policy,
+        mode=mode,
     )
 
 

@@ -85,7 +85,7 @@ class ConsumerSpec:
     `workers` are stages that this package runs side by side, or those and `threads` as the load
     wants; the usual node has a thread for every callback. `output` is the log, JSON rows of
     `FrameRow`, `results` a pickled list of `PublishedResult`, where wanted. `policy` decides on
-    this package's variants.
+    this package's variants, horizon in the mode `mode`.
     """
 
     tasks: tuple[TaskConfig, ...]
@@ -96,6 +96,7 @@ class ConsumerSpec:
     follows_load: bool = False
     results: Path | None = None
     policy: str = "static"
+    mode: str = "balanced"
 
 
 class FrameRow(NamedTuple):

@@ -293,7 +293,7 @@ def make_overrides(spec: ConsumerSpec) -> dict[str, dict[str, object]]:
         "threads": "auto" if spec.follows_load else 0,
     }
     overrides = {"perception": process}
-    overrides["coordinator"] = {"policy": spec.policy}
+    overrides["coordinator"] = {"policy": spec.policy, "mode": spec.mode}
     for task in spec.tasks:
         values: dict[str, object] = {
             "kind": task.kind,

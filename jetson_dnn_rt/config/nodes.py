@@ -35,7 +35,7 @@ POLICIES = {
 }
 """Module in `coordinator.policies`, imported on use, and class."""
 
-MODES = ("balanced", "min_energy", "max_accuracy")
+MODES = ("balanced", "min_energy", "max_accuracy", "streaming")
 
 
 @dataclass(frozen=True)
@@ -148,6 +148,12 @@ class CoordinatorConfig:
         limits=(0.0, 100.0),
     )
     mode: str = dynamic_parameter("balanced", "Objective of horizon", choices=MODES)
+    accuracy_lifetime_ms: float = dynamic_parameter(
+        90.0,
+        "Age at which the accuracy of a result has fallen to 1/e, for horizon's mode streaming",
+        unit="ms",
+        limits=(1.0, 60_000.0),
+    )
     tables: tuple[str, ...] = parameter(
         (),
         "Files of `jetson-dnn-rt profile` with the tasks' tables; [''] = in one process with the "

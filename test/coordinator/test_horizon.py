@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from plan_tables import whole_ns
 
 from jetson_dnn_rt.config.nodes import CoordinatorConfig
+from jetson_dnn_rt.coordinator.policies.horizon.freshness import find_aging
 from jetson_dnn_rt.coordinator.policies.horizon.frontier import build_rests
 from jetson_dnn_rt.coordinator.policies.horizon.outlook import (
     LEVELS,
@@ -151,6 +152,25 @@ def test_max_accuracy_pays_any_energy_below_the_cap():
     assert decide(alone(deadline_ms=5.5), mode="max_accuracy") == (0, 2)
     _, clocks = decide(alone(deadline_ms=5.5), mode="max_accuracy", power_cap_w=10.0)
     assert clocks == 1
+
+
+def test_streaming_takes_the_accurate_variant_where_its_gain_pays_its_delay():
+    # At the fastest clocks 4 ms, or half of it for a loss of 0.3: 2 ms of 100 are less, of 2 more.
+    for lifetime_ms, variant in ((100.0, 0), (2.0, 1)):
+        changes = {"mode": "streaming", "accuracy_lifetime_ms": lifetime_ms}
+        assert decide(alone(deadline_ms=20.0), **changes) == (variant, 2)
+
+
+def test_time_ages_its_own_result_and_those_that_wait_for_it():
+    table = alone().members[0].table  # 4 ms at the fastest clocks
+    calm = replace(table, period_ns=100 * MS)
+    assert find_aging([calm], 1) == 1.0
+    assert find_aging([calm] * 3, 1) == 1.0 + 2 * 0.5
+    assert find_aging([calm] * 3, 2) == 1.0 + 2 / 2 * 0.5
+    # More work than can be done: every result also lasts half as much longer.
+    busy = replace(table, period_ns=3 * MS)
+    assert find_aging([busy], 1) == 1.5
+    assert find_aging([busy] * 3, 1) == 1.5 + 2 * 1.0
 
 
 def test_balanced_weighs_accuracy_by_the_setting():

@@ -39,7 +39,7 @@ USUAL = 0.8  # quantile of a plan's time that has to fit, beside the safe one of
 
 DELAY_PARTS = 8  # steps in which the rest of an actuation delay is counted
 
-LOSS_WEIGHTS = {"min_energy": 1e-3, "max_accuracy": 1e2}
+LOSS_WEIGHTS = {"min_energy": 1e-3, "max_accuracy": 1e2, "streaming": 1e2}
 """Weight of accuracy by mode, `Horizon.energy_per_accuracy` in ``balanced``. The small value only
 breaks ties."""
 
@@ -53,6 +53,7 @@ class Objective:
     loss: float  # weight of accuracy: a whole frame's is worth this many frames' energies
     loss_allowed: float = 1.0  # accuracy that the rest may lose without costing `FORBIDDEN`
     reference_j: float = 1.0  # energy of a frame, the unit of the accuracy's costs
+    aging_per_ns: float = 0.0  # accuracy lost by a nanosecond of the plan's usual time
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,8 @@ def plan_costs(rest: Rest, objective: Objective, joules: float) -> Floats:
     unit = objective.reference_j
     excess = np.maximum(0.0, rest.loss - objective.loss_allowed - 1e-12)
     lost = unit * (objective.loss * rest.loss + FORBIDDEN * excess)
-    return np.asarray(joules * rest.energy_j + lost[:, None])
+    aged = unit * objective.loss * objective.aging_per_ns * rest.usual_ns
+    return np.asarray(joules * rest.energy_j + lost[:, None] + aged)
 
 
 def build_ladder(rest: Rest, clocks: int, costs: Floats, reserve: float = 1.0) -> Ladder:

@@ -24,17 +24,20 @@ since misses come in bursts (REFERENCE 6).
 
 In mode `balanced` the cost is energy plus lost accuracy, where a frame's whole accuracy is worth
 `energy_per_accuracy` frames' energies; `min_energy` gives accuracy above `accuracy_floor` almost
-no weight; `max_accuracy` gives energy below `power_cap_w` almost none.
+no weight; `max_accuracy` gives energy below `power_cap_w` almost none; `streaming` is as
+`max_accuracy`, but results lose accuracy by their age, too (`horizon.freshness`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from jetson_dnn_rt.coordinator.cohort import Cohort, Decision, Member
 from jetson_dnn_rt.coordinator.policies.horizon.allotment import Allotment, Window, find_windows
+from jetson_dnn_rt.coordinator.policies.horizon.freshness import find_aging
 from jetson_dnn_rt.coordinator.policies.horizon.outlook import (
     DELAY_PARTS,
     LOSS_WEIGHTS,
@@ -94,6 +97,9 @@ class Horizon(Policy):
         joules, shared = weigh_energy(self._duty, self._workers, self._interference)
         loss = LOSS_WEIGHTS.get(settings.mode, self.energy_per_accuracy)
         weights = Objective(joules, shared, loss, loss_allowed=1.0 - settings.accuracy_floor)
+        if settings.mode == "streaming":
+            aging = find_aging(own, self._workers) / (settings.accuracy_lifetime_ms * 1e6)
+            weights = replace(weights, aging_per_ns=aging)
         made: dict[tuple[int, tuple[float, float]], Outlook] = {}
         self._outlooks: list[Outlook] = []
         for index, (table, original) in enumerate(zip(own, tables, strict=True)):
