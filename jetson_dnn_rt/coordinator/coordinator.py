@@ -18,7 +18,7 @@ from jetson_dnn_rt.coordinator.policy import Policy
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
 from jetson_dnn_rt.safety.faults import FAULTS, safe_text
 from jetson_dnn_rt.scheduling.job import Job, lag_ns
-from jetson_dnn_rt.scheduling.selection import FAILURES, StaticSelector
+from jetson_dnn_rt.scheduling.selection import FAILURES, Gate, StaticSelector
 from jetson_dnn_rt.scheduling.task_state import TaskState
 from jetson_dnn_rt.tasks import Outcome
 
@@ -149,6 +149,17 @@ class Coordinator:
         except Exception as error:
             self._set_back(error, self._seen_ns)
         return (task.keep(),)
+
+    def gate(self, state: TaskState, job: Job, now_ns: int) -> Gate:
+        """Return the policy's answer; without one a frame may begin."""
+        task = self._tracked.get(job.task)
+        if task is None or self.failure or not self.policy.gates_frames:
+            return Gate.OPEN
+        try:
+            return self.policy.gate(self.cohort, task.position, now_ns)
+        except Exception as error:
+            self._set_back(error, now_ns)
+        return Gate.OPEN
 
     # -- what happens --------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from jetson_dnn_rt.config.nodes import POLICIES, CoordinatorConfig
 from jetson_dnn_rt.coordinator.cohort import Cohort, Decision, Member
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
 from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.scheduling.selection import Gate
 
 
 class Policy(ABC):
@@ -29,6 +30,8 @@ class Policy(ABC):
     end of frames (DESIGN 4.3: a change takes milliseconds)."""
     adjusts_variants = False
     """Whether ``Decision.variants`` counts; else each task runs its configured variant."""
+    gates_frames = False
+    """Whether `gate` is asked; else the engine alone decides when a frame begins."""
 
     def __init__(
         self,
@@ -60,6 +63,14 @@ class Policy(ABC):
         """
         state = cohort.members[member]
         return usable(state) if self.adjusts_variants else (state.configured,)
+
+    def gate(self, cohort: Cohort, member: int, now_ns: int) -> Gate:
+        """Say whether this member's waiting frame may begin now.
+
+        Asked right after `decide`, whenever the engine would let the frame begin. Within one
+        process only: a coordinator of its own cannot hold back the frames of other processes.
+        """
+        return Gate.OPEN
 
 
 def configured(cohort: Cohort) -> tuple[int, ...]:

@@ -22,7 +22,8 @@ itself.
 * At each boundary it is tested again for the remaining stages; if it does not fit: ``aborted``.
   A stage that can be cancelled is not waited for: the driver ends it as soon as the rest after it
   would not fit any more. It may also make room for a more urgent frame, see `preemption`.
-* At each boundary, and at the start, a `Selector` chooses the variant of the next stage.
+* At each boundary, and at the start, a `Selector` chooses the variant of the next stage. It may
+  also hold back a job that has not begun, or end it.
 * One waiting job per task; the newest wins, the older one is ``superseded``. A task runs one job
   at a time.
 * A task that is rejected frame after frame would never learn that the machine is faster again.
@@ -53,7 +54,7 @@ from jetson_dnn_rt.scheduling.job import Ending, Job
 from jetson_dnn_rt.scheduling.places import AT_A_BOUNDARY, Places
 from jetson_dnn_rt.scheduling.preemption import is_worth_cancelling
 from jetson_dnn_rt.scheduling.queue import ReadyQueue, SpareQueue
-from jetson_dnn_rt.scheduling.selection import GuardedSelector, Selector, StaticSelector
+from jetson_dnn_rt.scheduling.selection import Gate, GuardedSelector, Selector, StaticSelector
 from jetson_dnn_rt.scheduling.task_state import TEXT_LENGTH, Run, TaskState, is_in_network
 from jetson_dnn_rt.tasks import (
     Admission,
@@ -328,6 +329,7 @@ class Engine:
         passed_over: list[Job] = []
         held: list[Job] = []
         on_spare_time: list[Job] = []
+        kept_back: list[Job] = []  # by the selector; they are in `passed_over` too
         is_full = False  # no network may begin
         try:
             while job := self._spare.pop_overdue(now_ns) if put_aside else self._spare.pop():
@@ -343,6 +345,11 @@ class Engine:
                         passed_over.append(job)
                         continue
                 if not self._can_go_on(state, job, now_ns):
+                    continue
+                if not put_aside and not self._may_begin(state, job, now_ns):
+                    if not job.ended:
+                        kept_back.append(job)
+                        passed_over.append(job)
                     continue
                 if self._has_limits and devices.room(state, job, held) < 1:
                     self._hold(job, now_ns)
@@ -370,6 +377,8 @@ class Engine:
                     if devices.room(self.tasks[other.task], other, held) > 0:
                         job = other
                         break
+                if job is None and kept_back and not self._running:
+                    job = kept_back[0]  # a selector cannot stop the machine
             for other in (*passed_over, *on_spare_time):
                 if job is None or (other is not job and other not in job.mates):
                     self._put_back(other)
@@ -627,6 +636,19 @@ class Engine:
     def _ask_again_at(self, time_ns: int) -> None:
         before_ns = self.ask_again_ns
         self.ask_again_ns = time_ns if before_ns is None else min(before_ns, time_ns)
+
+    def _may_begin(self, state: TaskState, job: Job, now_ns: int) -> bool:
+        """Whether the selector lets a ready job begin, or it has begun; it may end here."""
+        if job.start_ns is not None:
+            return True
+        gate = self._selector.gate(state, job, now_ns)
+        if gate is Gate.OPEN or (gate is Gate.CLOSED and job.admission is Admission.PROBE):
+            return True
+        if gate is Gate.HELD:
+            self._hold(job, now_ns)
+        else:
+            self._end_hopeless(job, now_ns)
+        return False
 
     def _can_go_on(self, state: TaskState, job: Job, now_ns: int) -> bool:
         """Whether a ready job may run; one that is hopeless ends."""

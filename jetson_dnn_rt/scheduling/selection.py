@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import enum
 import logging
 from collections.abc import Callable, Sequence
 from typing import ParamSpec, Protocol, TypeVar
@@ -22,6 +23,14 @@ T = TypeVar("T")
 FAILURES = 2  # a selector that raised this often is replaced
 
 
+class Gate(enum.Enum):
+    """A selector's answer about a job that has not begun."""
+
+    OPEN = "open"  # the engine's own tests decide
+    HELD = "held"  # it waits until the next boundary, unless nothing else could run
+    CLOSED = "closed"  # it ends as ``skipped``; a probe runs nevertheless
+
+
 class Selector(Protocol):
     """Chooses variants, notified of job events; must be quick, under the driver's lock.
 
@@ -37,6 +46,9 @@ class Selector(Protocol):
 
         A job is hopeless only when none of them would finish in time.
         """
+
+    def gate(self, state: TaskState, job: Job, now_ns: int) -> Gate:
+        """Say whether a ready job that has not begun may begin; asked after `choose`."""
 
     def released(self, state: TaskState, job: Job, now_ns: int) -> None:
         """A job was admitted at its release; it waits."""
@@ -61,6 +73,10 @@ class StaticSelector:
     def allowed(self, state: TaskState, job: Job) -> Sequence[str]:
         """Return only the choice for this stage."""
         return (self.choose(state, job, 0),)
+
+    def gate(self, state: TaskState, job: Job, now_ns: int) -> Gate:
+        """Leave it to the engine."""
+        return Gate.OPEN
 
     def released(self, state: TaskState, job: Job, now_ns: int) -> None:
         """Ignored."""
@@ -92,6 +108,7 @@ class GuardedSelector:
         static, guard = self._static, self._guard
         self.choose = guard(selector.choose, static.choose)
         self.allowed = guard(selector.allowed, static.allowed)
+        self.gate = guard(selector.gate, static.gate)
         self.released = guard(selector.released, static.released)
         self.started = guard(selector.started, static.started)
         self.passed = guard(selector.passed, static.passed)

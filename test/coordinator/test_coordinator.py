@@ -17,7 +17,7 @@ from jetson_dnn_rt.coordinator.coordinator import Coordinator
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
 from jetson_dnn_rt.platforms.clocks import ClockDomain, ClockOption, ClockSpace
 from jetson_dnn_rt.scheduling.engine import Engine
-from jetson_dnn_rt.scheduling.selection import StaticSelector
+from jetson_dnn_rt.scheduling.selection import Gate, StaticSelector
 from jetson_dnn_rt.scheduling.task_state import Run
 from jetson_dnn_rt.tasks import Outcome
 
@@ -50,6 +50,7 @@ class Scripted:
     adjusts_clocks: bool = True
     clocks_at_boundaries: bool = False
     adjusts_variants: bool = True
+    gates_frames: bool = False
     allowed: tuple = (0, 1)
     seen: list = field(default_factory=list)
 
@@ -361,3 +362,46 @@ def test_it_is_the_statistics_of_the_last_frames(seen, frames, share):
     assert window.latest == last[-1]
     rank = max(1, math.ceil(share * len(last)))
     assert window.quantile(share) == sorted(last)[rank - 1]
+
+
+class Gating(Scripted):
+    """Gates the frames of its cohort."""
+
+    def gate(self, cohort, member, now_ns):
+        self.seen.append(("gate", member, now_ns))
+        return self.plan_gate(member)
+
+
+def gating_bench(plan_gate, *tables):
+    bench = Bench(always(0, 0), *tables)
+    policy = Gating(always(0, 0), gates_frames=True)
+    policy.plan_gate = plan_gate
+    bench.coordinator.set_policy(policy)
+    return bench, policy
+
+
+def test_a_policy_that_gates_decides_which_frames_begin():
+    bench, policy = gating_bench(
+        lambda member: (Gate.CLOSED, Gate.OPEN)[member], make_table("a"), make_table("b")
+    )
+    records = bench.run((0, "a"), (0, "b"))
+    assert [(one.task, one.outcome, one.completion_ns) for one in records] == [
+        ("a", Outcome.SKIPPED, 0),
+        ("b", Outcome.MET, 50),
+    ]
+    assert [asked for asked in policy.seen if asked[0] == "gate"] == [
+        ("gate", 0, 0),
+        ("gate", 1, 0),
+    ]
+
+
+def test_a_gate_that_raises_is_open_and_at_the_second_time_the_policy_is_disabled():
+    def fail(member):
+        raise RuntimeError("made to raise")
+
+    bench, policy = gating_bench(fail, make_table("a"))
+    assert [one.outcome for one in bench.run((0, "a"), (200, "a"))] == [Outcome.MET] * 2
+    assert bench.coordinator.failure == "Gating: RuntimeError: made to raise"
+    asked = len(policy.seen)
+    bench.run((400, "a"))
+    assert len(policy.seen) == asked

@@ -64,7 +64,7 @@ class Drive:
         return self.ros.set_by_service("coordinator", **{name: value})
 
 
-@pytest.mark.parametrize("policy", [ADAPTIVE, "horizon"])
+@pytest.mark.parametrize("policy", [ADAPTIVE, "d3", "subflow", "horizon"])
 def test_a_policy_takes_effect_with_the_next_frame(ros, tmp_path, policy):
     drive = Drive(ros, tmp_path)
     assert [drive.send() for _ in range(3)] == [FULL] * 3
@@ -80,6 +80,14 @@ def test_a_policy_takes_effect_with_the_next_frame(ros, tmp_path, policy):
     # What one that is stopped has decided is not forgotten.
     drive.coordinator.trigger_deactivate()
     assert drive.coordinator.describe_run() == report
+
+
+def test_a_policy_skips_what_cannot_be_in_time(ros, tmp_path):
+    drive = Drive(ros, tmp_path, policy="clockwork")
+    record = drive.seen.after(lambda: drive.images.publish(make_image(ros)))
+    assert (record.outcome, record.reason) == (Outcome.SKIPPED, "budget")
+    assert drive.set("policy", "static").successful
+    assert drive.send() == FULL
 
 
 def test_a_policy_that_is_not_there_is_refused_with_those_that_are(ros, tmp_path):

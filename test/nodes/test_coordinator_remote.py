@@ -157,6 +157,15 @@ def test_tasks_without_a_table_are_named(ros, tmp_path):
     assert node.coordinator is None
 
 
+def test_a_policy_that_holds_frames_back_cannot_do_so_from_another_process(ros, tmp_path):
+    inbox = ros.listen(DiagnosticArray, "/diagnostics")
+    task = Task(ros)
+    start(ros, write_tables(tmp_path), policy="clockwork")
+    found = diagnostics_of(inbox, "/coordinator: policy_status", level=b"\1")
+    assert found["policy"] == "clockwork"
+    assert task.send() == FULL
+
+
 @pytest.fixture
 def processes():
     started: list[Process] = []

@@ -10,7 +10,7 @@ from planned_selector import PlannedSelector
 from virtual_drive import drive, make_task, make_work
 
 from jetson_dnn_rt.scheduling.engine import Engine
-from jetson_dnn_rt.scheduling.selection import StaticSelector
+from jetson_dnn_rt.scheduling.selection import Gate, StaticSelector
 from jetson_dnn_rt.tasks import Admission, Outcome, stage_name
 
 SLOW, FAST = "full@null", "tucker-0.50@null"
@@ -194,3 +194,59 @@ def test_a_frame_is_admitted_by_the_budget_of_the_fastest_variant_it_may_choose(
     engine.selector = StaticSelector()
     (record,) = drive(engine, [(1000, "a")], lambda job: 10)
     assert record.admission is Admission.SPARE
+
+
+class GatedSelector(StaticSelector):
+    """Answers what it is told, by task and sequence; open otherwise."""
+
+    def __init__(self, gates):
+        self.gates, self.asked = gates, []
+
+    def gate(self, state, job, now_ns):
+        self.asked.append((now_ns, job.task, job.sequence))
+        return self.gates.get((job.task, job.sequence), Gate.OPEN)
+
+
+def gated(gates, workers=1):
+    engine = Engine(workers)
+    for task, deadline in (("a", 100), ("b", 200)):
+        engine.add_task(make_task(task, deadline, stages=("one", "two")))
+    engine.selector = GatedSelector(gates)
+    return engine
+
+
+def ends(records):
+    return [(one.task, one.outcome, one.start_ns, one.completion_ns) for one in records]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_job_that_is_held_waits_for_the_others_and_does_not_stop_the_machine(workers):
+    engine = gated({("a", 0): Gate.HELD}, workers)
+    records = drive(engine, [(0, "b"), (0, "a")], lambda job: 10)
+    # It is asked for whenever a worker is free; when nothing else is left it begins.
+    assert ends(records) == [("b", Outcome.MET, 0, 20), ("a", Outcome.MET, 20, 40)]
+    held = [at for at, task, _ in engine.selector.asked if task == "a"]
+    assert held == ([10, 20] if workers == 1 else [0, 10, 10, 20])
+    assert records[1].waiting_ns == 20
+
+
+def test_the_engine_s_order_decides_among_jobs_that_are_all_held():
+    engine = gated({("a", 0): Gate.HELD, ("b", 0): Gate.HELD})
+    records = drive(engine, [(0, "b"), (0, "a")], lambda job: 10, wake_ns=1)
+    assert ends(records) == [("a", Outcome.MET, 1, 21), ("b", Outcome.MET, 21, 41)]
+
+
+def test_a_closed_gate_skips_and_a_probe_passes_it():
+    engine = gated({("a", sequence): Gate.CLOSED for sequence in range(40)})
+    arrivals = [(200 * sequence, "a") for sequence in range(31)]
+    records = drive(engine, arrivals, lambda job: 10)
+    assert {(one.outcome, one.reason) for one in records[:29]} == {(Outcome.SKIPPED, "budget")}
+    assert [one.start_ns for one in records[:29]] == [None] * 29
+    assert (records[29].outcome, records[29].admission) == (Outcome.MET, Admission.PROBE)
+    assert records[30].outcome is Outcome.SKIPPED
+
+
+def test_a_job_that_has_begun_is_not_asked_for():
+    engine = gated({})
+    drive(engine, [(0, "a")], lambda job: 10)
+    assert engine.selector.asked == [(0, "a", 0)]

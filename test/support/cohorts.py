@@ -5,17 +5,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 from hypothesis import strategies as st
+from virtual_drive import drive, make_task
 
 from jetson_dnn_rt.config.nodes import CoordinatorConfig
 from jetson_dnn_rt.coordinator.cohort import Cohort, Decision, FrameSample, Member, StageSample
+from jetson_dnn_rt.coordinator.coordinator import Coordinator
 from jetson_dnn_rt.coordinator.policy import Policy
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
 from jetson_dnn_rt.platforms.clocks import ClockDomain, ClockOption, ClockSpace
+from jetson_dnn_rt.scheduling.engine import Engine
+from jetson_dnn_rt.scheduling.job import Job
+from jetson_dnn_rt.tasks import JobRecord
 
 P = TypeVar("P", bound=Policy)
 
@@ -124,6 +129,29 @@ def make_policy(cls: type[P], cohort: Cohort, **settings: Any) -> P:
         workers=cohort.workers,
         interference=cohort.interference,
     )
+
+
+def drive_policy(
+    cls: type[Policy],
+    tables: Sequence[TaskTable],
+    arrivals: Iterable[tuple[float, str]],
+    execution_ms: Callable[[Job], float],
+    *,
+    workers: int = 1,
+    **settings: Any,
+) -> list[JobRecord]:
+    """Run the arrivals (ms, task) under a policy on the engine, at the fastest clocks."""
+    clock_table = make_clock_table()
+    policy = cls(
+        clock_table, tables, CoordinatorConfig(**settings), workers=workers, interference=(1.0,)
+    )
+    engine = Engine(workers)
+    engine.selector = Coordinator(clock_table, tables, policy, workers=workers)
+    for table in tables:
+        names = {"stages": table.stages, "variants": table.variants, "variant": table.variants[0]}
+        engine.add_task(make_task(table.task, table.deadline_ns, table.period_ns, **names))
+    released = [(round(time_ms * MS), task) for time_ms, task in arrivals]
+    return drive(engine, released, lambda job: round(execution_ms(job) * MS))
 
 
 def run_stage(member: Member, time_ms: float, *, variant: int = 0, clocks: int = 2) -> None:

@@ -168,6 +168,10 @@ class TaskTable:
         """Smallest profiled time that covers a share of the frames, [V, K]."""
         return np.asarray(order_statistic(self.times_ns, share), dtype=np.int64)
 
+    def frame_quantile_ns(self, share: float) -> Integers:
+        """Smallest profiled time of a whole frame that covers a share of the frames, [V]."""
+        return np.asarray(order_statistic(self.times_ns.sum(axis=1), share), dtype=np.int64)
+
     @cached_property
     def sub_deadlines_ns(self) -> tuple[int, ...]:
         """NeuOS' sub-deadline of each stage, of the most accurate variant (REFERENCE 1.1)."""

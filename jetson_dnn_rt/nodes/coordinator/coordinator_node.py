@@ -385,6 +385,8 @@ class CoordinatorNode(ManagedNode):
             return WARN, f"{policy} has no task to decide about"
         if coordinator.policy.adjusts_variants and self._uncoordinated:
             return WARN, f"{policy} does not decide about {', '.join(self._uncoordinated)}"
+        if coordinator.policy.gates_frames and isinstance(self._cohort, RemoteCohort):
+            return WARN, f"{policy} cannot hold back frames of other processes"
         if coordinator.policy.adjusts_clocks:
             platform = self._basis.platform
             if self.parameters.allow_clock_writes and not platform.writable:
