@@ -47,6 +47,7 @@ BENCHMARKS = {
     "overhead": "overhead of the package on a frame, composed and between processes",
     "paper000": "ResNet, GoogLeNet, DeepLabv3, YOLO and ours: best, worst, tail, layers",
     "paper003": "TVM by default, with AMP, tuned, both; beside the other back ends and the paper",
+    "paper004": "NeuOS in two reconstructions beside the paper's figures: p99, relations, memory",
     "policies": "all policies on simulated boards: misses, accuracy, energy, and the bars",
     "recovery": "the built-in models at half of their operations: plain, data-aware, recovered",
     "replay": "a long bag through evaluate: no frame lost, real time against simulated",

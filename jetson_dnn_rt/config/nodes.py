@@ -34,6 +34,9 @@ POLICIES = {
     "neuos_min_energy": "neuos:NeuOSMinEnergy",
     "neuos_max_accuracy": "neuos:NeuOSMaxAccuracy",
     "neuos_balanced": "neuos:NeuOSBalanced",
+    "neuos_artifact_min_energy": "neuos_artifact:NeuOSArtifactMinEnergy",
+    "neuos_artifact_max_accuracy": "neuos_artifact:NeuOSArtifactMaxAccuracy",
+    "neuos_artifact_balanced": "neuos_artifact:NeuOSArtifactBalanced",
     "horizon": "horizon.policy:Horizon",
 }
 """Module in `coordinator.policies`, imported on use, and class."""

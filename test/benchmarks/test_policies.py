@@ -44,55 +44,6 @@ def test_beaten_only_by_who_is_better_in_everything():
     assert judge(figures(), other=figures(energy_per_met_frame_j=0.09))["not beaten"]
     missing = figures(miss_ratio=0.001, energy_per_met_frame_j=0.01, accuracy=1.0)
     assert judge(figures(), other=missing)["not beaten"]
-    assert judge(figures(), **{"other@once": better})["not beaten"]
-
-
-def all_figures():
-    names = {claim.policy for claim in policies.CLAIMS}
-    names |= {claim.other for claim in policies.CLAIMS}
-    names |= {f"{name}@once" for name in names if name.startswith("neuos")}
-    return {name: figures() for name in names}
-
-
-def find(cell, text, board="tx2", cohort=4):
-    judged = policies.judge_relations({(board, cohort): cell}, "@once")
-    (relation,) = [relation for relation in judged if relation["claim"] == text]
-    return relation
-
-
-LESS = "balanced takes less energy than PredJoule"
-
-
-@pytest.mark.parametrize(
-    ("changes", "board", "why"),
-    [
-        ({}, "xavier", "the paper excepts it"),
-        ({"neuos_balanced@once": figures()}, "tx2", "the delay of clock changes"),
-        (
-            {"neuos_balanced": figures(energy_per_met_frame_j=0.2, energy_j=5.0, miss_ratio=0.6)},
-            "tx2",
-            "by run it does",
-        ),
-        ({}, "tx2", "not in this model"),
-    ],
-)
-def test_reasons(changes, board, why):
-    cell = all_figures()
-    dear = figures(energy_per_met_frame_j=0.2, energy_j=20.0)
-    cell["neuos_balanced"] = cell["neuos_balanced@once"] = dear
-    relation = find(cell | changes, LESS, board)
-    assert not relation["reproduced"]
-    assert relation["why"].startswith(why)
-
-
-def test_misses_that_are_saved_energy():
-    cell = all_figures()
-    relation = find(cell, LESS)
-    assert (relation["reproduced"], relation["why"]) == (True, "")  # what holds needs no reason
-    missing = figures(miss_ratio=0.1, energy_j=5.0)
-    cell["neuos_balanced"] = cell["neuos_balanced@once"] = missing
-    why = find(cell, "balanced misses less than PredJoule")["why"]
-    assert "5 J against 10 J" in why
 
 
 @pytest.mark.slow

@@ -160,7 +160,7 @@ class NeuOS(Policy):
         Algorithm 2 runs for the member at whose boundary this is. The others keep what
         they have until their own, when their LAG will be known better.
         """
-        members, accounts = cohort.members, _settle(cohort)
+        members, accounts = cohort.members, self._accounts(cohort)
         clocks, deciding = cohort.clocks_target, cohort.deciding
         variants = [member.variant for member in members]
         if deciding >= 0:
@@ -175,12 +175,12 @@ class NeuOS(Policy):
             if share > 0.0:
                 variants[deciding] = _row(self._rows[mine.column], member, 1.0 + share)
             else:
-                variants[deciding] = _most_accurate(member)
+                variants[deciding] = most_accurate(member)
         return Decision(tuple(variants), clocks, accounts)
 
     def clock_candidates(self, cohort: Cohort) -> list[Candidate]:
         """Algorithm 1: Delta, one for each instance; none for a task that never had a frame."""
-        return self._find_candidates(cohort, _settle(cohort))
+        return self._find_candidates(cohort, self._accounts(cohort))
 
     def share(self, candidate: Candidate, clocks: int) -> float:
         """Algorithm 2: the speed-up that an instance still lacks at some clocks, beyond 1.
@@ -204,6 +204,11 @@ class NeuOS(Policy):
                     break
         return total
 
+    @staticmethod
+    def _accounts(cohort: Cohort) -> tuple[Account, ...]:
+        memory = cohort.memory
+        return settle(memory if isinstance(memory, tuple) else None, cohort.members)
+
     def _find_candidates(self, cohort: Cohort, accounts: Sequence[Account]) -> list[Candidate]:
         present, examine = cohort.clocks, self._examine
         return [
@@ -215,10 +220,9 @@ class NeuOS(Policy):
     def _examine(self, number: int, member: Member, account: Account, present: int) -> Candidate:
         """Algorithm 1 for one instance."""
         column = self._first_columns[number]
-        lag_ns, deadline_ns = account.lag_ns, member.deadline_ns
+        lag_ns, deadline_ns = lag_of(member, account), member.deadline_ns
         if member.active and member.stage:
             column += member.stage
-            lag_ns = member.lag_ns + min(0, lag_ns)
         if member.last_stage is not None:
             present = member.last_stage.clocks
         sigma = (deadline_ns - lag_ns) / deadline_ns
@@ -227,15 +231,20 @@ class NeuOS(Policy):
         return Candidate(clocks, power, sigma, needed, lag_ns, column, number)
 
 
-def _settle(cohort: Cohort) -> tuple[Account, ...]:
-    """Accounts of all instances, with the frames that ended since the last decision."""
-    members, memory = cohort.members, cohort.memory
-    if not isinstance(memory, tuple):
+def lag_of(member: Member, account: Account) -> int:
+    """LAG of an instance: of its frame in flight and what it owes from before, in ns."""
+    if member.active and member.stage:
+        return member.lag_ns + min(0, account.lag_ns)
+    return account.lag_ns
+
+
+def settle(accounts: tuple[Account, ...] | None, members: Sequence[Member]) -> tuple[Account, ...]:
+    """Accounts of all instances, with the frames that ended since; None: there are none yet."""
+    if accounts is None:
         return tuple(
             Account(m.frames_done, 0 if m.active and m.stage else max(-m.deadline_ns, m.lag_ns))
             for m in members
         )
-    accounts: tuple[Account, ...] = memory
     for account, member in zip(accounts, members, strict=True):
         if account.frames_done != member.frames_done:
             break
@@ -275,7 +284,8 @@ def _row(rows: Sequence[tuple[float, int]], member: Member, gain: float) -> int:
     return best
 
 
-def _most_accurate(member: Member) -> int:
+def most_accurate(member: Member) -> int:
+    """The most accurate usable variant of a member."""
     return 0 if member.usable[0] else next(iter(usable(member)), member.variant)
 
 

@@ -118,10 +118,12 @@ class PredJoule(Policy):
 
 
 def usefulness(table: TaskTable) -> list[float]:
-    """U of each layer of the most accurate variant, [K].
+    """U of each layer of the most accurate variant, [K]: measured, or from the table.
 
     ``(E / Emax) / (T / Tmax)`` is the power times Tmax / Emax, so the largest power decides.
     """
+    if table.usefulness:
+        return list(table.usefulness)
     power = table.power_w[0]
     slowdown = table.slowdown[0]
     energy = power * slowdown

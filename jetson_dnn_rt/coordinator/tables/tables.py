@@ -131,6 +131,9 @@ class TaskTable:
     """Accuracy lost by running a stage in a variant, [V, K]; the accuracy of a frame is 1 minus
     the losses of what ran. Derived: the loss of a whole variant was measured; its division among
     the stages is a model (REFERENCE 1.6 has one point per layer)."""
+    usefulness: tuple[float, ...] = ()
+    """PredJoule's U of each stage, [K], where it was measured over all configurations of the
+    board; () = it is computed from these."""
 
     def __post_init__(self) -> None:
         shape = (len(self.variants), len(self.stages))
@@ -158,6 +161,13 @@ class TaskTable:
             raise ValueError(f"slowdown must be >= 1e-9, power_w >= 0 in task {self.task!r}")
         if self.loss.min() < 0:
             raise ValueError(f"loss of task {self.task!r} must be >= 0: {self.loss.min()}")
+        if self.usefulness and (
+            len(self.usefulness) != len(self.stages) or not min(self.usefulness) > 0.0
+        ):
+            raise ValueError(
+                f"usefulness of task {self.task!r} must have a value > 0 for each of "
+                f"{len(self.stages)} stages: {self.usefulness}"
+            )
 
     @cached_property
     def median_ns(self) -> Integers:

@@ -19,7 +19,7 @@ also to f; V is linear in f between the two voltages of the file.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
@@ -116,6 +116,9 @@ class Board:
     deadline_ms: dict[str, float]  # by network
     period_ms: dict[str, float]  # by network
     thermal: Thermal | None = None  # without it the board never throttles
+    # U that was measured for the stages of a network (see `usefulness` of PredJoule); the power
+    # of the stages is fit to it in scenarios that say `calibrated`.
+    usefulness: dict[str, tuple[float, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -308,3 +311,27 @@ class BoardModel:
             else:
                 dynamic[:, 0 if name == GPU else 2] += active
         return idle, dynamic
+
+
+INTENSITIES = (0.25, 1.4)
+"""Least and most that a stage may draw of the dynamic power of the units that it works on. With
+the most, the TX2 takes about the 15 W of its data sheet in Max-N."""
+
+
+def fit_intensity(
+    usefulness: Floats, slowdown: Floats, idle_w: Floats, dynamic_w: Floats
+) -> Floats:
+    """Factor on the dynamic power of each stage with which its U is as measured, [K].
+
+    ``U = max over configurations of (E / Emax) / (T / Tmax)`` rises with the factor: of a stage
+    that draws nothing beyond idle power the slow configurations cost most. Where no factor within
+    `INTENSITIES` gives U, it is the nearer end. `slowdown` and `dynamic_w` are [K, C].
+    """
+    low, high = (np.full(len(usefulness), end) for end in INTENSITIES)
+    for _ in range(40):
+        middle = (low + high) / 2.0
+        power = idle_w + middle[:, np.newaxis] * dynamic_w
+        energy = (power * slowdown).max(axis=1)
+        too_low = power.max(axis=1) * slowdown.max(axis=1) / energy < usefulness
+        low, high = np.where(too_low, middle, low), np.where(too_low, high, middle)
+    return np.asarray((low + high) / 2.0)

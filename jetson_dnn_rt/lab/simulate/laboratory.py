@@ -15,7 +15,7 @@ from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.coordinator.tables.hull import reduce_clocks
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable, Integers, TaskTable
 from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.lab.simulate.board import BoardModel, Floats
+from jetson_dnn_rt.lab.simulate.board import BoardModel, Floats, fit_intensity
 from jetson_dnn_rt.lab.simulate.scenario import Scenario, SimulatedTask
 from jetson_dnn_rt.lab.simulate.world import World, WorldTask, draw_noise, make_generator
 from jetson_dnn_rt.platforms.boards import preset_index, tx2_space, xavier_space
@@ -123,6 +123,39 @@ class Laboratory:
         return models
 
     @property
+    def _measured(self) -> dict[str, tuple[float, ...]]:
+        """Measured U of the stages, by network."""
+        scenario = self.scenario
+        if scenario.calibrated and not scenario.board.usefulness:
+            raise ConfigurationError(
+                f"scenario {scenario.name}: calibrated: the board has no measured usefulness"
+            )
+        return scenario.board.usefulness if scenario.calibrated else {}
+
+    @cached_property
+    def _intensities(self) -> dict[str, Floats]:
+        """Factors on the dynamic power of the stages, by network, each [K]."""
+        scenario, networks = self.scenario, self.scenario.networks.networks
+        names = {task.network for task in scenario.tasks}
+        intensities = {name: np.ones(len(networks[name].stages)) for name in names}
+        measured = self._measured
+        if not measured:
+            return intensities
+        model = BoardModel(scenario.board, self._space, np.arange(len(self._space)))
+        for name in names & measured.keys():
+            if len(measured[name]) != len(intensities[name]):
+                raise ConfigurationError(
+                    f"scenario {scenario.name}: usefulness of {name} must have "
+                    f"{len(intensities[name])} values: {len(measured[name])}"
+                )
+            shares = model.shares(networks[name])
+            dynamic_w = (model.activity(shares) * model.dynamic_w).sum(axis=-1)
+            intensities[name] = fit_intensity(
+                np.array(measured[name]), model.slowdown(shares), model.idle_w, dynamic_w
+            )
+        return intensities
+
+    @property
     def _different_tasks(self) -> list[SimulatedTask]:
         return list({task.network: task for task in self.scenario.tasks}.values())
 
@@ -144,6 +177,7 @@ class Laboratory:
         networks = self.scenario.networks
         shares = model.shares(networks.networks[task.network])
         slowdown, activity = model.slowdown(shares), model.activity(shares)
+        activity = activity * self._intensities[task.network][:, np.newaxis, np.newaxis]
         power = model.idle_w + (activity * model.dynamic_w).sum(axis=-1)
 
         def for_each_variant(array: Floats) -> Floats:
@@ -164,6 +198,7 @@ class Laboratory:
             slowdown=slowdown,
             power_w=power,
             loss=networks.losses(task.network),
+            usefulness=self._measured.get(task.network, ()),
         )
 
     def _profile(self, task: SimulatedTask, generator: np.random.Generator) -> TaskTable:

@@ -125,6 +125,7 @@ class _Settings:
     helpers: Count = 0  # beside the workers: for frames, and networks that are narrow
     clocks: Annotated[str, one_of(*CLOCKS)] = "reduced"
     budget_quantile: Quantile = 0.99
+    calibrated: bool = False  # the power of stages is fit to what was measured of the board
     cameras: dict[str, CameraSetting] = field(default_factory=dict)
     co_runners: tuple[CoRunner, ...] = ()
     recording: Recording | None = None

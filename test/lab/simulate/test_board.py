@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 from worlds import laboratory
 
-from jetson_dnn_rt.lab.simulate.board import BoardModel
+from jetson_dnn_rt.coordinator.policies.predjoule import usefulness
+from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.lab.simulate.board import INTENSITIES, BoardModel, fit_intensity
 from jetson_dnn_rt.lab.simulate.laboratory import Laboratory
 from jetson_dnn_rt.lab.simulate.scenario import open_scenario
 from jetson_dnn_rt.platforms.boards import tx2_space, xavier_space
@@ -176,3 +178,39 @@ def test_all_clocks_are_ordered_by_speed(tx2):
     assert len(source.clock_table) == 11_760
     slowness = sum(np.log(table.slowdown).mean(axis=(0, 1)) for table in source.true_tables)
     assert (np.diff(slowness) <= 1e-9).all()
+
+
+def test_intensity_by_hand():
+    # Four times as slow at 1 W idle and 1 W of work, fast at 2 W and 8 W: with the factor g the
+    # powers are 1 + g and 2 + 8 g, the energies 4 + 4 g and 2 + 8 g. U = 4 (2 + 8 g) / (4 + 4 g)
+    # is 3.2 at 1 / 4, 5.2 / 1.4 at 0.4, and 4 from 0.5 on.
+    slowdown = np.array([[4.0, 1.0]] * 4)
+    idle_w, dynamic_w = np.array([1.0, 2.0]), np.array([[1.0, 8.0]] * 4)
+    factors = fit_intensity(np.array([1.0, 3.2, 5.2 / 1.4, 9.0]), slowdown, idle_w, dynamic_w)
+    assert factors == pytest.approx([INTENSITIES[0], 0.25, 0.4, INTENSITIES[1]], abs=1e-9)
+
+
+def test_calibrated_stages_have_the_measured_usefulness(tx2):
+    plain, fit = (
+        Laboratory(replace(tx2, calibrated=calibrated, clocks="all"))
+        for calibrated in (False, True)
+    )
+    for before, after in zip(plain.true_tables, fit.true_tables, strict=True):
+        measured = tx2.board.usefulness[after.task]
+        assert usefulness(after) == list(measured)  # what policies know
+        modelled = usefulness(replace(after, usefulness=()))
+        for was, now, wanted in zip(usefulness(before), modelled, measured, strict=True):
+            # As measured, or as near as a factor within bounds comes.
+            assert (
+                now == pytest.approx(wanted, rel=1e-6) or was < now < wanted or wanted < now < was
+            )
+        assert (before.slowdown == after.slowdown).all()
+        assert (before.times_ns == after.times_ns).all()
+
+
+def test_calibration_needs_measured_values(tx2):
+    with pytest.raises(ConfigurationError, match="has no measured usefulness"):
+        Laboratory(replace(open_scenario("xavier_vgg16"), calibrated=True)).world(0, 1)
+    board = replace(tx2.board, usefulness={"vgg16": (1.0, 2.0)})
+    with pytest.raises(ConfigurationError, match="of vgg16 must have 8 values: 2"):
+        Laboratory(replace(tx2, board=board, calibrated=True)).world(0, 1)
