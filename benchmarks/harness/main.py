@@ -41,6 +41,7 @@ BENCHMARKS = {
     "evt": "bounds of the worst case against laws whose quantiles are known",
     "export_c": "exported C sources against the same kernels under TVM's runtime, in turn",
     "fidelity": "a recorded run against its replay in the simulator: misses and p99",
+    "fronts": "policies at equal accuracy and energy in drawn scenarios; best static, and a bound",
     "gpu": "plain torch, CUDA graphs and TensorRT, whole and in stages, on a CUDA GPU",
     "inside": "time of a network inside the node against its bare back end, in turn",
     "multi_dnn": "many DNNs at once: processes, the paper's queue, ours; as one table",

@@ -14,13 +14,13 @@ def figures(**changes):
     return {**base, **changes}
 
 
-def judge(ours, **others):
-    policies_of = {"oracle": figures(), **others, "horizon": ours}
+def judge(ours):
+    policies_of = {"oracle": figures(), "horizon": ours}
     cell = {"board": "tx2", "cohort": 4, "policies": policies_of}
     return {str(bar["bar"]): bool(bar["met"]) for bar in policies._judge([cell])}
 
 
-ALL_MET = {"misses": True, "not beaten": True, "energy_per_met_frame_j": True, "accuracy": True}
+ALL_MET = {"misses": True, "energy_per_met_frame_j": True, "accuracy": True}
 
 
 @pytest.mark.parametrize(
@@ -38,19 +38,13 @@ def test_bars(changes, missed):
     assert judge(figures(**changes)) == ALL_MET | ({missed: False} if missed else {})
 
 
-def test_beaten_only_by_who_is_better_in_everything():
-    better = figures(energy_per_met_frame_j=0.09, accuracy=0.96)
-    assert not judge(figures(), other=better)["not beaten"]
-    assert judge(figures(), other=figures(energy_per_met_frame_j=0.09))["not beaten"]
-    missing = figures(miss_ratio=0.001, energy_per_met_frame_j=0.01, accuracy=1.0)
-    assert judge(figures(), other=missing)["not beaten"]
-
-
 @pytest.mark.slow
 def test_a_small_run(monkeypatch):
     monkeypatch.setattr(policies, "BOARDS", ("tx2",))
     monkeypatch.setattr(policies, "COHORTS", {1: ("alexnet", "vgg16")})
-    _, result = benches.run("policies", "--seeds 1 --frames 40 --processes 1 --policies max_n")
+    _, result = benches.run(
+        "policies", "--test-seeds 100 --frames 40 --processes 1 --policies max_n"
+    )
     (cell,) = result["cells"]
     assert set(cell["policies"]) == {"max_n", "horizon", "oracle"}
     assert cell["policies"]["max_n"]["accuracy"] == 1.0

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from jetson_dnn_rt.coordinator.tables.tables import ClockTable
+from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
 from jetson_dnn_rt.lab.simulate.laboratory import Laboratory
 from jetson_dnn_rt.lab.simulate.scenario import open_scenario
 from jetson_dnn_rt.lab.simulate.session import Source, simulate
@@ -93,6 +93,22 @@ def make_world(
         dynamic_w=np.broadcast_to(np.array([GPU_W, CPU_W, MEMORY_W]), (levels, 2, 3)),
         end_ns=round(end_ms * MS),
         **more,
+    )
+
+
+def table_of(task: WorldTask) -> TaskTable:
+    """What a profile without errors would have measured of the task."""
+    slowdown = task.slowdown[0]
+    return TaskTable(
+        task=task.parameters.name,
+        stages=task.parameters.stages,
+        variants=task.parameters.variants,
+        deadline_ns=task.parameters.deadline_ns,
+        period_ns=task.parameters.period_ns,
+        times_ns=np.rint(task.base_ns[:, :, None]).astype(np.int64),
+        slowdown=slowdown,
+        power_w=np.ones(slowdown.shape),
+        loss=task.loss,
     )
 
 

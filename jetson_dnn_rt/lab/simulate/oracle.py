@@ -9,7 +9,9 @@ without delay; there is no reserve, and while idle the board is at its lowest-po
 the number of stages that will run side by side until a deadline is still an estimate, as in
 `horizon`, since it depends on later decisions for all tasks.
 
-It exists in the simulator only, as the bound for every table of results.
+It exists in the simulator only, as a reference: what better knowledge would bring `horizon`. It is
+no bound, and `horizon` does better here and there; what none can do better than is in
+`jetson_dnn_rt.lab.simulate.bound`.
 """
 
 from __future__ import annotations

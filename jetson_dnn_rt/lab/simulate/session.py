@@ -99,6 +99,8 @@ def simulate(
     watch: Callable[[Simulation, Coordinator], None] | None = None,
     made: Policy | None = None,
     warm_up_ns: Mapping[str, WarmUpTimes] | None = None,
+    world: World | None = None,
+    clocks: int | None = None,
 ) -> Tally:
     """Run one seed >= 0 of a scenario under a policy; a seed is the same world for every policy.
 
@@ -106,10 +108,12 @@ def simulate(
     period, by default the scenario's. `observer` gets every frame that ends, `watch` the
     simulation and the coordinator before the run. `made` is from `make_policy` for this source:
     policies are stateless, so one serves all seeds. `warm_up_ns` has the times that the first
-    budgets of a task come from, by default those of its first profiled frames.
-    `ConfigurationError` if the policy is unknown, or raised.
+    budgets of a task come from, by default those of its first profiled frames. `world` is a world
+    of this source, in place of that of the seed. `clocks` is the position at first, by default the
+    fastest. `ConfigurationError` if the policy is unknown, or raised.
     """
-    world = source.world(seed, frames)
+    if world is None:
+        world = source.world(seed, frames)
     if made is None:
         made = make_policy(source, policy, settings or CoordinatorConfig(), world)
     tally = Tally()
@@ -119,7 +123,7 @@ def simulate(
         if observer is not None:
             observer(frame)
 
-    simulation = Simulation(world, observe, instant_clocks=policy == ORACLE)
+    simulation = Simulation(world, observe, clocks=clocks, instant_clocks=policy == ORACLE)
     tables = source.true_tables if policy == ORACLE else source.tables
     coordinator = Coordinator(
         source.clock_table,

@@ -120,16 +120,24 @@ Observer = Callable[[SimulatedFrame], None]
 class Simulation:
     """One run of a world.
 
-    `observer` is called with every frame that ends, in order. With `instant_clocks` a change takes
-    no time: for the oracle, as a bound. Set the engine's selector and seed its budgets before
-    `run`.
+    `observer` is called with every frame that ends, in order. `clocks` is the position at first,
+    by default the fastest. With `instant_clocks` a change takes no time: for the oracle. Set the
+    engine's selector and seed its budgets before `run`.
     """
 
-    def __init__(self, world: World, observer: Observer, *, instant_clocks: bool = False) -> None:
+    def __init__(
+        self,
+        world: World,
+        observer: Observer,
+        *,
+        clocks: int | None = None,
+        instant_clocks: bool = False,
+    ) -> None:
         self.world = world
         self.engine = Engine(world.workers, world.discipline, helpers=world.helpers)
         self.now_ns = 0
-        self.clocks = world.clock_table.fastest  # position in effect
+        # Position in effect.
+        self.clocks = world.clock_table.fastest if clocks is None else clocks
         self.clock_log = [(0, self.clocks)]  # when each position took effect
         self._observer = observer
         self._instant_clocks = instant_clocks

@@ -111,6 +111,12 @@ class Tally:
         total = sum(task.accuracy_sum for task in self.tasks.values())
         return total / self.met if self.met else None
 
+    def response_ms(self, share: float) -> float:
+        """Response time that a share of all frames keeps: those without a result never end."""
+        times = sorted(time for task in self.tasks.values() for time in task.response_ns)
+        rank = math.ceil(share * self.released)
+        return times[rank - 1] / 1e6 if 0 < rank <= len(times) else math.inf
+
 
 def summarize(tallies: Sequence[Tally]) -> dict[str, Any]:
     """Make the JSON of ``jetson-dnn-rt simulate`` from one tally per seed.
