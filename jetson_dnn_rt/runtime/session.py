@@ -43,7 +43,13 @@ from jetson_dnn_rt.scheduling.analysis import Verdict
 from jetson_dnn_rt.tasks import JobRecord, Outcome, Stage, Work
 from jetson_dnn_rt.traces.metadata import describe_run
 from jetson_dnn_rt.traces.room import TraceRoom
-from jetson_dnn_rt.traces.schema import NARROW_SLOWDOWNS, SHARING, TracedTask, TraceMetadata
+from jetson_dnn_rt.traces.schema import (
+    NARROW_SLOWDOWNS,
+    SHARING,
+    WARM_UP,
+    TracedTask,
+    TraceMetadata,
+)
 from jetson_dnn_rt.traces.variant_use import VariantUse
 
 FINISHED = (Outcome.MET, Outcome.LATE)
@@ -406,7 +412,11 @@ class Session:
             "session",
             self.describe_tasks(),
             settings=self.executor.realtime.settings,
-            parameters={**values, SHARING: self.describe_sharing()},
+            parameters={
+                **values,
+                SHARING: self.describe_sharing(),
+                WARM_UP: self.describe_warm_up(),
+            },
         )
 
     def describe_sharing(self) -> dict[str, object]:
@@ -417,6 +427,10 @@ class Session:
             "threads": self.config.threads,
             NARROW_SLOWDOWNS: self._narrow_slowdowns,
         }
+
+    def describe_warm_up(self) -> dict[str, dict[str, list[tuple[int, ...]]]]:
+        """Times that the first budgets come from, by task and variant: `WARM_UP` of a trace."""
+        return {name: dict(task.warm_up_times_ns) for name, task in self.tasks.items()}
 
     def deactivate(self, name: str) -> None:
         """End a task's jobs; it stays loaded. StillRunningError as `Executor.remove_task`."""

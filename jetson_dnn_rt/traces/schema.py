@@ -34,6 +34,9 @@ its neighbours."""
 NARROW_SLOWDOWNS = "narrow_slowdowns"
 """Value of `SHARING`: by task how many times as long its network took narrow before the run, see
 `jetson_dnn_rt.runtime.sharing.core_split`."""
+WARM_UP = "warm_up_ns"
+"""Parameter: by task and variant, run by run, the times of the stages that its first budgets came
+from."""
 WARM_UP_JOBS = 10
 """First jobs of a task in each variant, marked while caches, allocators and clocks settle."""
 

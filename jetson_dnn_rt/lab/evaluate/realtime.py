@@ -39,7 +39,6 @@ from jetson_dnn_rt.lab.evaluate.report import (
     miss_ratio,
     summarize_jobs,
 )
-from jetson_dnn_rt.lab.evaluate.simulated import WARM_UP
 from jetson_dnn_rt.lab.evaluate.streams import (
     RESULTS,
     TRACE,
@@ -61,7 +60,7 @@ from jetson_dnn_rt.tasks import JobRecord, Work
 from jetson_dnn_rt.traces.clock_log import ClockLog
 from jetson_dnn_rt.traces.metadata import describe_run
 from jetson_dnn_rt.traces.room import TraceRoom
-from jetson_dnn_rt.traces.schema import SHARING, TraceMetadata
+from jetson_dnn_rt.traces.schema import SHARING, WARM_UP, TraceMetadata
 from jetson_dnn_rt.traces.summary import RunSummary
 from jetson_dnn_rt.traces.writer import TraceWriter
 

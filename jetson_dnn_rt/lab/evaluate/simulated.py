@@ -33,6 +33,7 @@ from jetson_dnn_rt.lab.simulate.recording import (
     RecordedTask,
     Timeline,
     read_task,
+    read_warm_up,
 )
 from jetson_dnn_rt.lab.simulate.scenario import record_scenario
 from jetson_dnn_rt.lab.simulate.session import simulate
@@ -52,9 +53,6 @@ IN_ORDER_MS = 1e12
 """A block longer than any recording: every frame uses its own recorded times."""
 
 OPEN = (None, 0, AUTO)  # what `threads` of a task is where the process decides
-
-WARM_UP = "warm_up_ns"
-"""Parameter of a trace: by task and variant the times of the runs that seeded its budgets."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +103,7 @@ def read_recorded(
         by_task[job.record.task].append(job.record)
     try:
         timeline = Timeline.of((job.record for job in jobs), metadata)
+        runs_of = read_warm_up(metadata)
         if kinds == {True}:
             tasks = _read_sequential(jobs, timeline, arrivals_ns or {})
         else:
@@ -113,10 +112,6 @@ def read_recorded(
         raise ConfigurationError(f"{traces[0].path}: {error}") from error
     order = {name: place for place, name in enumerate(metadata.tasks)}
     tasks.sort(key=lambda task: (order.get(task.name, len(order)), task.name))
-    runs_of = {
-        name: {variant: [tuple(run) for run in runs] for variant, runs in given.items()}
-        for name, given in metadata.parameters.get(WARM_UP, {}).items()
-    }
     return [replace(task, warm_up_ns=runs_of.get(task.name, {})) for task in tasks]
 
 
@@ -159,6 +154,7 @@ def _join_variants(
         period_ns=arrivals.period_ns,
         overhead_ns=np.zeros_like(first.overhead_ns),
         wake_ns=np.zeros_like(first.wake_ns),
+        report_ns=np.zeros_like(first.report_ns),
     )
 
 
@@ -259,13 +255,12 @@ def simulate_recorded(
     scenario = replace(scenario, budget_quantile=what_if.budget_quantile)
     changed = change(tasks, what_if)
     laboratory = RecordedLaboratory(scenario, changed)
-    warm_up_ns = {task.name: task.warm_up_ns for task in changed}
 
     def observe(frame: Any) -> None:
         observer(frame.record)
 
     return [
-        simulate(laboratory, what_if.policy, seed=seed, observer=observe, warm_up_ns=warm_up_ns)
+        simulate(laboratory, what_if.policy, seed=seed, observer=observe)
         for seed in range(max(1, what_if.seeds))
     ]
 

@@ -16,6 +16,7 @@ from jetson_dnn_rt.coordinator.tables.hull import reduce_clocks
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable, Integers, TaskTable
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.lab.simulate.board import BoardModel, Floats, fit_intensity
+from jetson_dnn_rt.lab.simulate.recording import WarmUpTimes
 from jetson_dnn_rt.lab.simulate.scenario import Scenario, SimulatedTask
 from jetson_dnn_rt.lab.simulate.world import World, WorldTask, draw_noise, make_generator
 from jetson_dnn_rt.platforms.boards import preset_index, tx2_space, xavier_space
@@ -45,6 +46,7 @@ class Laboratory:
             raise ConfigurationError(f"scenario {scenario.name} is recorded, it has no model")
         self.scenario = scenario
         self._space, self._presets = _clock_space(scenario.board.space)
+        self.warm_up_ns: dict[str, WarmUpTimes] = {}  # none was measured: see `seed_budgets`
 
     @cached_property
     def clock_table(self) -> ClockTable:

@@ -21,8 +21,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
@@ -40,7 +40,12 @@ from jetson_dnn_rt.platforms.clocks import ClockSpace
 from jetson_dnn_rt.scheduling.task_state import Run
 from jetson_dnn_rt.tasks import SHARED_STAGES, JobRecord, Outcome, StageRecord
 from jetson_dnn_rt.traces.reader import open_trace
-from jetson_dnn_rt.traces.schema import TraceMetadata
+from jetson_dnn_rt.traces.schema import WARM_UP, TraceMetadata
+
+_DONE = (Outcome.MET, Outcome.LATE)
+
+WarmUpTimes = Mapping[str, list[tuple[int, ...]]]
+"""For each variant, run by run, the times of its stages in ns."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,21 +65,23 @@ class RecordedTask:
     noise: Floats  # [N, K] recorded time over the median
     overhead_ns: Integers  # [N, K] from a stage being ready and a worker free to its start
     wake_ns: Integers  # [N] from the release to when an idle worker looked for work
+    report_ns: Integers  # [N] from the end of the last stage to when its frame was done
     has_gpu: bool = False  # whether the machine has one
     # [V, K] narrow time over wide time, medians; None: nothing is known of narrow ones.
     narrow: Floats | None = None
     # Before the run, how many times as long the network took narrow; if not known, while it ran.
     narrow_slowdowns: tuple[float, ...] = ()
     # By variant, the times of its warm-up runs if known: the first budgets came from them.
-    warm_up_ns: dict[str, list[tuple[int, ...]]] = field(default_factory=dict)
+    warm_up_ns: WarmUpTimes = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Timeline:
     """Starts and ends of the stages of all tasks, each in ascending order.
 
-    `decisions_ns` are the times after which a stage that was ready may have begun: ends of others
-    and, with helpers, releases.
+    A last stage ends when its frame is done: only then is its worker free. `decisions_ns` are the
+    times after which a stage that was ready may have begun: ends of others and, with helpers,
+    releases.
     """
 
     starts_ns: Sequence[int]
@@ -88,7 +95,7 @@ class Timeline:
         """Make the timeline of all jobs of a trace; `ValueError` if the metadata is damaged."""
         records = list(records)
         stages = [stage for record in records for stage in record.stages]
-        ends_ns = sorted(stage.end_ns for stage in stages)
+        ends_ns = sorted(end_ns for record in records for end_ns in _list_ends(record))
         decisions_ns, sharing = ends_ns, Sharing.of(metadata)
         if sharing.helpers:
             decisions_ns = sorted([*ends_ns, *(record.release_ns for record in records)])
@@ -113,10 +120,30 @@ def read_recording(path: Path) -> list[RecordedTask]:
         raise ConfigurationError(f"trace {path}: holds no job")
     every = (record for records in jobs.values() for record in records)
     try:
-        timeline = Timeline.of(every, trace.metadata)
-        return [read_task(records, timeline) for _, records in sorted(jobs.items())]
+        timeline, warm_up = Timeline.of(every, trace.metadata), read_warm_up(trace.metadata)
+        return [
+            replace(read_task(records, timeline), warm_up_ns=warm_up.get(name, {}))
+            for name, records in sorted(jobs.items())
+        ]
     except ValueError as error:
         raise ConfigurationError(f"trace {path}: {error}") from error
+
+
+def read_warm_up(metadata: TraceMetadata) -> dict[str, WarmUpTimes]:
+    """Read the times that the first budgets came from, by task; none of a trace without them.
+
+    `ValueError` if they are damaged.
+    """
+    try:
+        return {
+            name: {
+                variant: [tuple(int(time_ns) for time_ns in run) for run in runs]
+                for variant, runs in given.items()
+            }
+            for name, given in metadata.parameters.get(WARM_UP, {}).items()
+        }
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ValueError(f"{WARM_UP} must hold rows of times by task and variant") from error
 
 
 def read_task(records: Sequence[JobRecord], timeline: Timeline) -> RecordedTask:
@@ -158,10 +185,18 @@ def read_task(records: Sequence[JobRecord], timeline: Timeline) -> RecordedTask:
         noise=_find_noise(runs, variants, base_ns, narrow),
         overhead_ns=_find_overheads(jobs, runs, timeline, len(stages)),
         wake_ns=_find_wakes(jobs, timeline),
+        report_ns=_find_reports(jobs),
         has_gpu=timeline.has_gpu,
         narrow=narrow if seen or slowdowns else None,
         narrow_slowdowns=slowdowns or tuple(seen),
     )
+
+
+def _list_ends(record: JobRecord) -> list[int]:
+    ends_ns = [stage.end_ns for stage in record.stages]
+    if record.outcome in _DONE:
+        ends_ns[-1] = max(ends_ns[-1], record.completion_ns)
+    return ends_ns
 
 
 _Run = tuple[int, int, StageRecord]  # first stage, number of stages, record
@@ -183,7 +218,7 @@ def _find_stages(jobs: Sequence[JobRecord]) -> tuple[str, ...]:
     found = {
         tuple(name for stage in job.stages for name in _expand(stage.name))
         for job in jobs
-        if job.outcome in (Outcome.MET, Outcome.LATE)
+        if job.outcome in _DONE
     }
     if not found:
         raise ValueError(f"no frame of task {jobs[0].task!r} ran to its end")
@@ -318,6 +353,19 @@ def _find_wakes(jobs: Sequence[JobRecord], timeline: Timeline) -> Integers:
     return np.maximum(0.0, _interpolate(wakes)).astype(np.int64)[:, 0]
 
 
+def _find_reports(jobs: Sequence[JobRecord]) -> Integers:
+    """Find the time from the end of the last stage to when the frame was done.
+
+    It counts for the deadline, and on a busy machine it is not short: the worker needs a core, and
+    the lock, before anybody knows of the result.
+    """
+    reports = np.full((len(jobs), 1), np.nan)
+    for row, job in enumerate(jobs):
+        if job.outcome in _DONE:
+            reports[row] = job.completion_ns - job.stages[-1].end_ns
+    return np.maximum(0.0, _interpolate(reports)).astype(np.int64)[:, 0]
+
+
 def _interpolate(values: Floats) -> Floats:
     """Fill NaN with the mean of the nearest known values above and below in its column, or 0."""
     filled = np.zeros_like(values)
@@ -351,6 +399,11 @@ class RecordedLaboratory:
                 raise ConfigurationError(
                     f"{scenario.name}: recording.loss: no task ran a variant {variant!r}"
                 )
+
+    @property
+    def warm_up_ns(self) -> dict[str, WarmUpTimes]:
+        """Times that the first budgets of each task come from; empty where none are known."""
+        return {task.name: task.warm_up_ns for task in self.recorded}
 
     @cached_property
     def clock_table(self) -> ClockTable:
@@ -450,6 +503,7 @@ class RecordedLaboratory:
             loss=self._loss(task),
             overhead_ns=task.overhead_ns[rows],
             wake_ns=task.wake_ns[rows],
+            report_ns=task.report_ns[rows],
             narrow=task.narrow,
             narrow_slowdowns=task.narrow_slowdowns,
         )

@@ -20,7 +20,7 @@ from jetson_dnn_rt.coordinator.tables.tables import TaskTable
 from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError
 from jetson_dnn_rt.lab.simulate.laboratory import Laboratory
 from jetson_dnn_rt.lab.simulate.oracle import Oracle
-from jetson_dnn_rt.lab.simulate.recording import RecordedLaboratory
+from jetson_dnn_rt.lab.simulate.recording import RecordedLaboratory, WarmUpTimes
 from jetson_dnn_rt.lab.simulate.scenario import Scenario
 from jetson_dnn_rt.lab.simulate.simulation import Observer, SimulatedFrame, Simulation
 from jetson_dnn_rt.lab.simulate.tally import Tally
@@ -50,9 +50,6 @@ _CLOCK_CHANGES = 1 << 22
 
 Source = Laboratory | RecordedLaboratory
 """Source of worlds."""
-
-WarmUpTimes = Mapping[str, list[tuple[int, ...]]]
-"""For each variant, run by run, the times of its stages in ns."""
 
 
 def make_source(scenario: Scenario) -> Source:
@@ -98,7 +95,6 @@ def simulate(
     observer: Observer | None = None,
     watch: Callable[[Simulation, Coordinator], None] | None = None,
     made: Policy | None = None,
-    warm_up_ns: Mapping[str, WarmUpTimes] | None = None,
     world: World | None = None,
     clocks: int | None = None,
 ) -> Tally:
@@ -107,10 +103,9 @@ def simulate(
     Use one `source` for all policies and seeds. `frames` are those of the task with the shortest
     period, by default the scenario's. `observer` gets every frame that ends, `watch` the
     simulation and the coordinator before the run. `made` is from `make_policy` for this source:
-    policies are stateless, so one serves all seeds. `warm_up_ns` has the times that the first
-    budgets of a task come from, by default those of its first profiled frames. `world` is a world
-    of this source, in place of that of the seed. `clocks` is the position at first, by default the
-    fastest. `ConfigurationError` if the policy is unknown, or raised.
+    policies are stateless, so one serves all seeds. `world` is a world of this source, in place of
+    that of the seed. `clocks` is the position at first, by default the fastest.
+    `ConfigurationError` if the policy is unknown, or raised.
     """
     if world is None:
         world = source.world(seed, frames)
@@ -136,7 +131,7 @@ def simulate(
         timer=time.perf_counter_ns,
     )
     simulation.engine.selector = coordinator
-    seed_budgets(simulation, tables, warm_up_ns or {})
+    seed_budgets(simulation, tables, source.warm_up_ns)
     if watch is not None:
         watch(simulation, coordinator)
     with _without_garbage_collection():

@@ -83,6 +83,7 @@ class _Task:
         self.narrow = None if truth.narrow is None else truth.narrow.tolist()
         self.overhead_ns = truth.overhead_ns.tolist()
         self.wake_ns = truth.wake_ns.tolist()
+        self.report_ns = None if truth.report_ns is None else truth.report_ns.tolist()
         self.arrived = 0
         self.rows: dict[int, int] = {}
         self.frame_loss = 0.0
@@ -100,6 +101,7 @@ class _Run:
     span: int
     start_ns: int
     end_ns: int
+    report_ns: int  # from there to when the engine is told
     rate: float  # slow-down by clocks, throttling and co-runners that `end_ns` was computed with
     quiet: Quiet
     event: int = 0
@@ -287,15 +289,18 @@ class Simulation:
         start_ns = self.now_ns + (0 if awake else task.overhead_ns[row][stage])
         end_ns = start_ns + max(1, round(work_ns))
         quiet = task.quiet[self._level][variant][self.clocks][stage]
-        run = _Run(task, job, variant, stage, span, start_ns, end_ns, rate, quiet)
+        report_ns = 0
+        if task.report_ns is not None and stage + span == len(base_ns):
+            report_ns = task.report_ns[row]
+        run = _Run(task, job, variant, stage, span, start_ns, end_ns, report_ns, rate, quiet)
         self._running[job] = run
-        run.event = self._push(end_ns, STAGE_END, run)
+        run.event = self._push(end_ns + report_ns, STAGE_END, run)
 
     def _end_stage(self, run: _Run) -> None:
         self._advance_energy()
         job, now_ns = run.job, self.now_ns
         del self._running[job]
-        self.engine.boundary(job, now_ns, run.start_ns, now_ns)
+        self.engine.boundary(job, now_ns, run.start_ns, run.end_ns)
         if job.ended:
             self._take_ended()
         self._dispatch()
@@ -355,13 +360,13 @@ class Simulation:
             level = run.task.slowdown[self._level]
             rate = level[run.variant][self.clocks][run.stage] * self._co_runner
             run.quiet = run.task.quiet[self._level][run.variant][self.clocks][run.stage]
-            if rate == run.rate:
+            if rate == run.rate or now_ns >= run.end_ns:
                 continue
             # A stage that has not begun yet waits for its worker at the speed it had.
             done_ns = max(now_ns, run.start_ns)
             run.end_ns = done_ns + max(1, round((run.end_ns - done_ns) * rate / run.rate))
             run.rate = rate
-            run.event = self._push(run.end_ns, STAGE_END, run)
+            run.event = self._push(run.end_ns + run.report_ns, STAGE_END, run)
 
     def _set_power(self) -> None:
         """Set the power from now on; energy must be counted up to now.

@@ -43,6 +43,8 @@ class WorldTask:
     # [V, K] how many times as long a stage of the network takes narrow; None: it never is.
     narrow: Floats | None = None
     narrow_slowdowns: tuple[float, ...] = ()  # what the engine knows of that at the beginning
+    # [N] from the end of the last stage to when the frame is done, by its worker; None: no time.
+    report_ns: Integers | None = None
 
     @cached_property
     def factors(self) -> dict[int, tuple[float, ...]]:

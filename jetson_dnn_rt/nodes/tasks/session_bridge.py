@@ -21,7 +21,7 @@ from jetson_dnn_rt.runtime.session import Session
 from jetson_dnn_rt.traces.clock_log import ClockLog
 from jetson_dnn_rt.traces.metadata import describe_run
 from jetson_dnn_rt.traces.room import TraceRoom
-from jetson_dnn_rt.traces.schema import SHARING, TraceMetadata
+from jetson_dnn_rt.traces.schema import SHARING, WARM_UP, TraceMetadata
 
 if TYPE_CHECKING:
     from rclpy.node import Node
@@ -111,6 +111,7 @@ class SessionBridge:
             parameters={
                 **{name: read_parameters(node) for name, node in nodes.items()},
                 SHARING: self.session.describe_sharing(),
+                WARM_UP: self.session.describe_warm_up(),
             },
         )
 

@@ -134,6 +134,23 @@ def test_a_frame_that_was_skipped_at_its_start_shows_when_the_worker_woke(tmp_pa
     assert (task.wake_ns / MS).tolist() == [0.0, 0.7, 0.7]
 
 
+def test_a_frame_is_done_when_its_result_is_known(tmp_path):
+    """The first one's result is known 1 ms after its stage, and only then b may start."""
+    stages = [("inference-1", "full", 2.0)]
+    first = replace(job(0, 0.0, stages), completion_ns=3 * MS)
+    later = StageRecord("inference-1", "full", round(3.5 * MS), 5 * MS)
+    other = replace(
+        first, task="b", stages=(later,), start_ns=later.start_ns, completion_ns=5 * MS
+    )
+    path = write(tmp_path, [first, other])
+    a, b = read_recording(path)
+    assert (a.report_ns.tolist(), b.report_ns.tolist()) == ([MS], [0])
+    assert (b.overhead_ns / MS).tolist() == [[0.5]]
+    frames = replay(path, block_ms=1e6)
+    assert [frame.record.completion_ns for frame in frames] == [3 * MS, 5 * MS]
+    assert [frame.record.stages[0].end_ns for frame in frames] == [2 * MS, 5 * MS]
+
+
 def job(sequence, release_ms, stages, *, outcome=Outcome.MET):
     start_ns = now_ns = round(release_ms * MS)
     runs = []

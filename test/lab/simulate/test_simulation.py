@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from worlds import GPU_W, IDLE_W, MEMORY_W, MS, make_task, make_world, run
 
@@ -108,6 +109,15 @@ def test_a_busy_worker_need_not_wake_up():
     starts = [[stage.start_ns / MS for stage in frame.record.stages] for frame in frames]
     assert starts == [[0.5, 1.6], [2.7, 3.8]]
     assert [frame.record.overhead_ns / MS for frame in frames] == [0.6, 0.7]
+
+
+def test_a_result_that_is_known_late_may_be_late():
+    task = make_task("a", [0.0, 10.0], (1.0, 1.0), deadline_ms=2.5)
+    reported = replace(task, report_ns=np.array([round(0.4 * MS), round(0.6 * MS)]))
+    _, frames = run(make_world(reported))
+    assert [frame.record.response_time_ns / MS for frame in frames] == [2.4, 2.6]
+    assert [frame.record.outcome for frame in frames] == [Outcome.MET, Outcome.LATE]
+    assert [frame.record.stages[1].execution_time_ns for frame in frames] == [MS, MS]
 
 
 def test_a_helper_prepares_a_frame_beside_a_network_just_in_time():
