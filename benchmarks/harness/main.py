@@ -44,6 +44,7 @@ BENCHMARKS = {
     "fronts": "policies at equal accuracy and energy in drawn scenarios; best static, and a bound",
     "gpu": "plain torch, CUDA graphs and TensorRT, whole and in stages, on a CUDA GPU",
     "inside": "time of a network inside the node against its bare back end, in turn",
+    "loadgen": "MLPerf Automotive's LoadGen asks 15 times a second, over ROS: VALID or not",
     "multi_dnn": "many DNNs at once: processes, the paper's queue, ours; as one table",
     "overhead": "overhead of the package on a frame, composed and between processes",
     "paper000": "ResNet, GoogLeNet, DeepLabv3, YOLO and ours: best, worst, tail, layers",

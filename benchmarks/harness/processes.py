@@ -90,6 +90,10 @@ class Child:
         if code != 0 and error is None:
             raise BenchmarkError(f"{self.name}: ended with exit code {code}")
 
+    def wait(self) -> None:
+        """Wait until the process ends by itself."""
+        self._process.wait()
+
     @property
     def ended(self) -> bool:
         """Whether the process has exited."""

@@ -235,7 +235,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         folder = Path(name)
         frames = write_frames(folder / "frames")
         say("overload: models are exported once, so that every process starts quickly")
-        exported = tuple(_export(task, folder) for task in tasks)
+        exported = tuple(export(task, folder) for task in tasks)
         costs_ms = {task.name: measure_alone(task, args.threads, frames) for task in exported}
         total_ms = sum(costs_ms.values())
         deadlines_ms = {factor: factor * total_ms for factor in args.deadline_factors}
@@ -310,7 +310,7 @@ def _ratio(one: float | None, other: float | None) -> float | None:
     return one / other if one is not None and other else None
 
 
-def _export(task: TaskConfig, folder: Path) -> TaskConfig:
+def export(task: TaskConfig, folder: Path) -> TaskConfig:
     """Export the network as an ONNX file; one that has no ONNX form is used unchanged."""
     scheme = task.model.partition(":")[0]
     if scheme in ("onnx", "null"):

@@ -182,6 +182,12 @@ def test_a_child_that_fails_is_an_error(code, text):
         pass
 
 
+def test_a_child_may_end_by_itself():
+    with Child([sys.executable, "-c", "print('ready')"]) as child:
+        child.wait()
+        assert child.ended
+
+
 def test_a_child_is_ended_even_when_the_benchmark_fails():
     code = "import signal; print('ready', flush=True); signal.pause()"
     child = Child([sys.executable, "-c", code])

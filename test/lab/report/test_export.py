@@ -23,6 +23,7 @@ from jetson_dnn_rt.cli.main import BAD_ARGUMENTS, FAILED, main
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.lab.report.export import tables
 from jetson_dnn_rt.lab.report.export.perfetto import iterate_events, write_perfetto
+from jetson_dnn_rt.lab.report.export.speedscope import write_speedscope
 from jetson_dnn_rt.lab.report.export.tables import (
     JOB_COLUMNS,
     SHEET_ROWS,
@@ -282,6 +283,51 @@ def test_a_narrow_network_is_shown_as_one(tmp_path):
     assert [row["narrow"] for row in read_csv(stages)] == ["False", "True"]
 
 
+# -- speedscope ----------------------------------------------------------------------------------
+
+
+def add_up(profile, frames):
+    """Time of each stack; the events must nest, as speedscope requires."""
+    stack, times, before = [], Counter(), profile["startValue"]
+    for event in profile["events"]:
+        assert type(event["at"]) is int
+        times[tuple(stack)] += event["at"] - before
+        before = event["at"]
+        if event["type"] == "O":
+            stack.append(frames[event["frame"]]["name"])
+        else:
+            assert (event["type"], frames[event["frame"]]["name"]) == ("C", stack.pop())
+    assert (stack, before) == ([], profile["endValue"])
+    return +times
+
+
+def test_speedscope_adds_up_the_stages(trace, tmp_path):
+    (path,) = write_speedscope({"first": trace}, tmp_path / "out.json")
+    whole = json.loads(path.read_text())
+    assert [profile["name"] for profile in whole["profiles"]] == ["worker 1", "worker 2"]
+    frames = whole["shared"]["frames"]
+    found = sum((add_up(profile, frames) for profile in whole["profiles"]), Counter())
+    del found[()]  # between stages
+    expected = Counter()
+    for job in trace.jobs():
+        for stage in job.record.stages:
+            name = f"{stage.name} {stage.variant}"
+            expected[job.record.task, name] += stage.end_ns - stage.start_ns
+    assert found == expected
+    assert found["detector", "a full@null"] == 12 * 2_000_000 + 30_000_000 + 2_000_000
+
+
+def test_speedscope_of_two_traces_and_of_nothing(trace, tmp_path):
+    (path,) = write_speedscope({"a": trace, "b": trace}, tmp_path / "out.json")
+    whole = json.loads(path.read_text())
+    names = [profile["name"] for profile in whole["profiles"]]
+    assert names == ["a: worker 1", "a: worker 2", "b: worker 1", "b: worker 2"]
+    assert len({frame["name"] for frame in whole["shared"]["frames"]}) == 5
+    empty = open_trace(write_parquet_trace(tmp_path / "t", []))
+    (path,) = write_speedscope({"t": empty}, tmp_path / "out.json")
+    assert json.loads(path.read_text())["profiles"] == []
+
+
 # -- The command ---------------------------------------------------------------------------------
 
 
@@ -300,6 +346,8 @@ def output(tmp_path):
         ("new/a.json", [], "perfetto", ["a.json"]),
         ("a.json.gz", [], "perfetto", ["a.json.gz"]),
         ("a.trace", ["--format", "perfetto"], "perfetto", ["a.trace"]),
+        ("a.json", ["--format", "speedscope"], "speedscope", ["a.json"]),
+        ("a.json.gz", ["--format", "speedscope"], "speedscope", ["a.json.gz"]),
     ],
 )
 def test_every_format(output, capsys, name, options, kind, files):

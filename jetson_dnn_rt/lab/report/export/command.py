@@ -1,12 +1,13 @@
 # Copyright 2026 jetson_dnn_rt authors
 # SPDX-License-Identifier: Apache-2.0
 
-"""A trace as CSV, XLSX or Chrome/Perfetto JSON.
+"""A trace as CSV, XLSX, Chrome/Perfetto or speedscope JSON.
 
 A trace is the output folder of a command, its folder `trace`, or one of the files in it. The CSV
 has a row for each job, with a file NAME-stages.csv beside it for the stages; the workbook has both
 as sheets, and a summary. The JSON opens in https://ui.perfetto.dev (nothing is uploaded)
-and in chrome://tracing; with a name that ends in .json.gz it is compressed.
+and in chrome://tracing; with a name that ends in .json.gz it is compressed. speedscope's opens in
+https://www.speedscope.app: where the time of each worker went, by task and stage.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError
 if TYPE_CHECKING:
     from jetson_dnn_rt.traces.reader import Trace
 
-HELP = "a trace as CSV, XLSX or Chrome/Perfetto JSON"
-CSV, XLSX, PERFETTO = "csv", "xlsx", "perfetto"
+HELP = "a trace as CSV, XLSX, Chrome/Perfetto or speedscope JSON"
+CSV, XLSX, PERFETTO, SPEEDSCOPE = "csv", "xlsx", "perfetto", "speedscope"
 _SUFFIXES = {".csv": CSV, ".xlsx": XLSX, ".json": PERFETTO, ".gz": PERFETTO}
 
 
@@ -31,8 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     add = parser.add_argument
     add("traces", nargs="+", type=Path, metavar="TRACE", help="output folder, or a trace in it")
-    text = "by default what the name of the file says: .csv, .xlsx, .json, .json.gz"
-    add("--format", choices=(CSV, XLSX, PERFETTO), help=text)
+    text = "by default what the name of the file says: .csv, .xlsx, .json, .json.gz (perfetto)"
+    add("--format", choices=(CSV, XLSX, PERFETTO, SPEEDSCOPE), help=text)
     add("--output", type=Path, required=True, metavar="FILE", help="of the export")
     add("--json", action="store_true", help="one JSON object as the last line")
 
@@ -47,9 +48,14 @@ def execute(args: argparse.Namespace) -> int:
     JetsonDnnRtError
         When a trace is damaged in the middle.
     """
-    from jetson_dnn_rt.lab.report.export import perfetto, tables
+    from jetson_dnn_rt.lab.report.export import perfetto, speedscope, tables
 
-    writers = {CSV: tables.write_csv, XLSX: tables.write_xlsx, PERFETTO: perfetto.write_perfetto}
+    writers = {
+        CSV: tables.write_csv,
+        XLSX: tables.write_xlsx,
+        PERFETTO: perfetto.write_perfetto,
+        SPEEDSCOPE: speedscope.write_speedscope,
+    }
     kind = args.format or _SUFFIXES.get(args.output.suffix)
     if kind is None:
         raise ConfigurationError(

@@ -18,13 +18,12 @@ from __future__ import annotations
 import gzip
 import json
 import re
-from bisect import bisect_right
 from collections.abc import Iterator, Mapping
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from jetson_dnn_rt.lab.report.export.tables import find_origin_ns
+from jetson_dnn_rt.lab.report.export.workers import Workers
 from jetson_dnn_rt.traces.reader import Trace
 
 Event = dict[str, Any]
@@ -37,9 +36,6 @@ _FREQUENCY = re.compile(r"([\w-]+) (?:([\d.]+) MHz|off)")
 _INSTANT: dict[str, Any] = {"s": "t", "cat": "event"}
 _PROCESSES = 1000
 """Process numbers for each trace."""
-_REMEMBERED = 256
-"""Stages remembered on each worker's track: jobs are traced in the order of completion, so one may
-begin before others that are already placed."""
 
 
 def write_perfetto(traces: Mapping[str, Trace], path: Path) -> list[Path]:
@@ -85,7 +81,7 @@ class _Tracks:
         self._next_process = first_process + 2
         self._processes: dict[str, int] = {}
         self._variants: dict[str, str] = {}
-        self._workers: list[_Worker] = []
+        self._workers = Workers()
         self._clocks = ""
         self._clocks_ns = -(1 << 63)
         self._jobs = first_process << 40
@@ -153,7 +149,7 @@ class _Tracks:
         ran = {"cat": "stage", "dur": (end_ns - start_ns) / 1e3, "args": arguments}
         name = f"{stage['name']} (narrow)" if stage["narrow"] else stage["name"]
         yield self._event("X", process, start_ns, name, track=STAGES, **ran)
-        workers, track = self._workers_process, self._place(start_ns, end_ns)
+        workers, track = self._workers_process, self._workers.place(start_ns, end_ns)
         name = f"{row['task']} {name}"
         yield self._event("X", workers, start_ns, name, track=track, **ran)
         if index or not last:
@@ -185,17 +181,8 @@ class _Tracks:
         for number in self._processes.values():
             for track, name in _TRACKS.items():
                 yield _name(number, track, "thread_name", name=name)
-        for index in range(len(self._workers)):
-            name = f"worker {1 + index}"
-            yield _name(self._workers_process, 1 + index, "thread_name", name=name)
-
-    def _place(self, start_ns: int, end_ns: int) -> int:
-        for index, worker in enumerate(self._workers):
-            if worker.take(start_ns, end_ns):
-                return 1 + index
-        self._workers.append(_Worker())
-        self._workers[-1].take(start_ns, end_ns)
-        return len(self._workers)
+        for number in range(1, 1 + self._workers.count):
+            yield _name(self._workers_process, number, "thread_name", name=f"worker {number}")
 
     def _event(
         self,
@@ -209,25 +196,6 @@ class _Tracks:
     ) -> Event:
         us = (time_ns - self._origin_ns) / 1e3
         return {"name": name, "ph": phase, "pid": process, "tid": track, "ts": us, **more}
-
-
-class _Worker:
-    """A track on which no two slices overlap."""
-
-    def __init__(self) -> None:
-        self._slices_ns: list[tuple[int, int]] = []
-
-    def take(self, start_ns: int, end_ns: int) -> bool:
-        """Place a slice if its time is free; return whether it was placed."""
-        slices_ns = self._slices_ns
-        index = bisect_right(slices_ns, start_ns, key=itemgetter(0))
-        if index and slices_ns[index - 1][1] > start_ns:
-            return False
-        if index < len(slices_ns) and slices_ns[index][0] < end_ns:
-            return False
-        slices_ns.insert(index, (start_ns, end_ns))
-        del slices_ns[:-_REMEMBERED]
-        return True
 
 
 def _name(process: int, track: int, kind: str, **args: Any) -> Event:

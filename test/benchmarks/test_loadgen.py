@@ -1,0 +1,149 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
+"""LoadGen: queries and verdicts by hand, and one short run with the real one where it is."""
+
+import sys
+import threading
+from types import SimpleNamespace
+
+import benches
+import pytest
+
+from benchmarks.harness import main as harness
+from benchmarks.loadgen.bench import describe, judge, read_summary
+from benchmarks.loadgen.queries import Queries
+
+SUMMARY = """\
+================================================
+MLPerf Results Summary
+================================================
+SUT name : PySUT
+Scenario : ConstantStream
+Mode     : PerformanceOnly
+Target Latency (ns)   : 66666666
+99.9th percentile latency (ns) : 70000000
+Percentage of queries under target latency   : 99.5%
+Result is : INVALID
+  Performance constraints satisfied : NO
+  Min duration satisfied : Yes
+  Min queries satisfied : Yes
+  Early stopping satisfied: NO
+Recommendations:
+ * Reduce target QPS to improve latency.
+Early Stopping Result:
+ * Run unsuccessful.
+ * Processed 300 queries.
+
+================================================
+Additional Stats
+================================================
+Scheduled samples            : 299
+Samples over target latency  : 2
+Min latency (ns)                : 20000000
+Max latency (ns)                : 71000000
+Mean latency (ns)               : 25500000
+50.00 percentile latency (ns)   : 25000000
+99.00 percentile latency (ns)   : 60500000
+99.90 percentile latency (ns)   : 70000000
+"""
+
+
+def test_a_summary_of_loadgen_is_read():
+    assert read_summary(SUMMARY) == {
+        "verdict": "INVALID",
+        "unsatisfied": ["bound", "confidence"],
+        "bound_ms": 66.666666,
+        "over_bound": 2,
+        "latency_ms": {"p50": 25.0, "p99": 60.5, "p99.9": 70.0, "max": 71.0},
+    }
+
+
+def test_a_query_is_complete_when_every_topic_has_answered():
+    complete = []
+    queries = Queries(["boxes", "mask"], complete.append)
+    queries.answer("boxes", 5, 50)  # of the warm-up
+    queries.issue(10, 1)
+    queries.issue(20, 2)
+    queries.answer("boxes", 10, 15)
+    queries.answer("boxes", 20, 25)
+    queries.answer("mask", 20, 26)
+    assert complete == [2]
+    queries.answer("mask", 10, 30)
+    queries.answer("mask", 10, 31)  # twice
+    assert complete == [2, 1]
+    queries.give_up(0.0)
+    assert complete == [2, 1]
+
+
+def test_a_query_without_an_answer_is_completed_at_the_end_and_counted():
+    complete = []
+    queries = Queries(["boxes", "mask"], complete.append)
+    for stamp_ns in (10, 20, 30):
+        queries.issue(stamp_ns, stamp_ns)
+    queries.answer("boxes", 10, 11)
+    queries.answer("mask", 10, 12)
+    queries.answer("boxes", 20, 21)
+    queries.give_up(0.0)
+    assert complete == [10, 20, 30]
+    queries.answer("mask", 20, 99)  # too late
+    assert complete == [10, 20, 30]
+    figures = describe(SUMMARY, queries.rows())
+    assert (figures["queries"], figures["unanswered"]) == (3, 2)
+    assert figures["unanswered_by_topic"] == {"boxes": 1, "mask": 2}
+
+
+def test_the_end_waits_for_answers_under_way():
+    complete = []
+    queries = Queries(["boxes"], complete.append)
+    queries.issue(10, 1)
+    waiting = threading.Thread(target=queries.give_up, args=(60.0,))
+    waiting.start()
+    queries.answer("boxes", 10, 11)
+    waiting.join()
+    assert complete == [1]
+    assert queries.rows() == [{"stamp_ns": 10, "answered_ns": {"boxes": 11}}]
+
+
+def test_a_shortened_run_passes_nothing_but_may_fail():
+    valid = {"verdict": "VALID", "unsatisfied": []}
+    short = {"verdict": "INVALID", "unsatisfied": ["confidence"]}
+    late = {"verdict": "INVALID", "unsatisfied": ["bound", "confidence"]}
+    assert judge([valid, valid], shortened=False) is True
+    assert judge([valid, short], shortened=False) is False
+    assert judge([valid, short], shortened=True) is None
+    assert judge([valid, late], shortened=True) is False
+
+
+@pytest.mark.parametrize(
+    ("module", "text"),
+    [
+        (None, "LoadGen is not installed"),
+        # A fake, of MLPerf Inference's LoadGen as on PyPI.
+        (SimpleNamespace(TestScenario=SimpleNamespace(Server=1)), "no scenario ConstantStream"),
+    ],
+)
+def test_without_loadgen_the_fix_is_named(module, text, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "mlperf_loadgen", module)
+    assert harness.main(["loadgen"]) == 1
+    error = capsys.readouterr().err
+    assert text in error
+    assert "pip install ./mlperf_automotive/loadgen" in error
+
+
+@pytest.mark.slow
+def test_a_short_run_with_the_real_loadgen(tmp_path):
+    pytest.importorskip("mlperf_loadgen", reason="MLPerf's LoadGen is not installed")
+    pytest.importorskip("rclpy")
+    pytest.importorskip("vision_msgs.msg")
+    _, result = benches.run(
+        "loadgen",
+        "--workloads builtin --sides ours --seconds 2 --qps 5",
+        "--logs", str(tmp_path),
+    )  # fmt: skip
+    (run,) = result["runs"]
+    assert run["verdict"] in ("VALID", "INVALID")
+    assert run["bound_ms"] == 200.0
+    assert 8 <= run["queries"] <= 12
+    assert (tmp_path / "builtin_ours" / "mlperf_log_detail.txt").stat().st_size > 0
+    assert "shortened to 2 s" in benches.show("loadgen", result)
