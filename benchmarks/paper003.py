@@ -48,7 +48,7 @@ from benchmarks.harness.networks import (
     report_models,
 )
 from benchmarks.harness.options import Options, echo
-from benchmarks.harness.tables import Report, Table, flatten, say, say_verdict, tabulate
+from benchmarks.harness.tables import Report, Table, flatten, judge_all, say, say_bars, tabulate
 from benchmarks.harness.timing import Times, quantile_ms
 from jetson_dnn_rt.backends.base import Runner
 from jetson_dnn_rt.backends.onnxruntime import OnnxRuntimeRunner
@@ -215,7 +215,7 @@ def _run(
                     name, find_part(name), compiler, args.threads, args.scenes, progress
                 )
     result["reached"] = judge(result, {name: one.barred for name, one in networks.items()})
-    passed = all(done is not False for done in result["reached"].values())
+    passed = judge_all(result["reached"].values())
     result["passed"] = None if args.quick or args.tune_only else passed
     return result
 
@@ -572,8 +572,9 @@ def judge(result: Mapping[str, Any], barred: Mapping[str, bool]) -> dict[str, bo
     `barred` are the networks with bars of speed.
     """
     plain, opencv, minutes, points = BARS.values()
+    spent = _count_minutes(result)
     reached: dict[str, bool | None] = {
-        f"tuning took at most {minutes:g} minutes": _count_minutes(result) <= minutes
+        f"tuning took at most {minutes:g} minutes": spent <= minutes if spent else None
     }
     for name in filter(barred.__getitem__, result["models"]):
         rows = {row["row"]: row for row in result["models"][name]["rows"]}
@@ -639,7 +640,12 @@ def report(result: Mapping[str, Any]) -> Report:
         )
     words = {True: "yes", False: "NO", None: "-"}
     parts.append("\n".join(f"{words[done]:4s}{aim}" for aim, done in result["reached"].items()))
-    return [*parts, say_verdict(result["passed"])]
+    plain, opencv, minutes, points = BARS.values()
+    bars = (
+        f"tuned >= {plain:g} x TVM's default and > {opencv:g} x OpenCV, in {minutes:g} minutes; "
+        f"AMP loses <= {points:g} points"
+    )
+    return [*parts, say_bars(bars, result["passed"])]
 
 
 def _compare_paper(result: Mapping[str, Any]) -> Table:

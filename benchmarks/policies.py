@@ -30,7 +30,7 @@ from typing import Any
 
 from benchmarks.harness.options import Options
 from benchmarks.harness.seeds import add_seeds, read_seeds
-from benchmarks.harness.tables import Report, Table, flatten, say, tabulate
+from benchmarks.harness.tables import Report, Table, flatten, say, say_bars, tabulate
 from jetson_dnn_rt.config.nodes import POLICIES, CoordinatorConfig
 from jetson_dnn_rt.coordinator.policy import Policy
 from jetson_dnn_rt.errors import ConfigurationError
@@ -230,4 +230,12 @@ def report(result: Mapping[str, Any]) -> Report:
                 "p50 ms=p50_ms:.1f, p99 ms=p99_ms:.1f",
             ),
         ]
-    return [*parts, tabulate(result["bars"], "bars of horizon=bar, cell, met, figures")]
+    return [
+        *parts,
+        tabulate(result["bars"], "bars of horizon=bar, cell, met, figures"),
+        say_bars(
+            f"horizon in every cell: misses <= {MISS_BAR:.1%} or the oracle misses too, energy and "
+            f"accuracy within {SHARE_BAR:.0%} of the oracle's",
+            result["passed"],
+        ),
+    ]

@@ -29,7 +29,7 @@ from torch import fx
 from benchmarks.accuracy import METRICS, compare_accuracy
 from benchmarks.harness.networks import time_parts
 from benchmarks.harness.options import Options, echo
-from benchmarks.harness.tables import Report, Table, flatten, say_verdict, tabulate
+from benchmarks.harness.tables import Report, Table, flatten, say_bars, tabulate
 from benchmarks.harness.timing import quantile_ms
 from jetson_dnn_rt.backends.registry import is_installed
 from jetson_dnn_rt.cli.progress import PhaseProgress
@@ -118,7 +118,9 @@ def report(result: Mapping[str, Any]) -> Report:
             f"{recovery['loss_after']:.4f} on {recovery['held_out']} held-out frames\n"
             + "\n".join(reached),
         ]
-    return [*parts, say_verdict(result["passed"])]
+    points = ", ".join(f"{name} <= {bar:g}" for name, bar in POINTS_LOST_BARS.items())
+    bars = f"points lost: {points}; half of the MACs gone, faster on every back end"
+    return [*parts, say_bars(bars, result["passed"])]
 
 
 def judge(variants: Mapping[str, Mapping[str, Any]]) -> dict[str, bool]:

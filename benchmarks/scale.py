@@ -39,7 +39,7 @@ import numpy as np
 from benchmarks.harness.options import CORES, Options, echo
 from benchmarks.harness.processes import BenchmarkError
 from benchmarks.harness.queue import FifoQueue
-from benchmarks.harness.tables import Report, Table, say, say_verdict, tabulate
+from benchmarks.harness.tables import Report, Table, judge_all, say, say_verdict, tabulate
 from benchmarks.harness.tasks import (
     add_task,
     configure,
@@ -135,7 +135,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
             with ExitStack() as stack:
                 result[name] = measure(args, stack)
     passed = [result[name]["passed"] for name in ("cost", "nets") if name in result]
-    return {**result, "passed": None if args.quick or not passed else all(passed)}
+    return {**result, "passed": None if args.quick else judge_all(passed)}
 
 
 # -- cost and rules ------------------------------------------------------------------------------
@@ -315,7 +315,7 @@ def _measure_cost(args: argparse.Namespace, stack: ExitStack) -> dict[str, Any]:
         "seconds_per_round": args.seconds,
         "parts": parts,
         "bars_us": BARS_US,
-        "passed": within and all(part["growth"]["at_most_logarithmic"] for part in parts),
+        "passed": judge_all([within, *(part["growth"]["at_most_logarithmic"] for part in parts)]),
     }
 
 
@@ -352,9 +352,13 @@ def summarize_costs(rounds: Sequence[Costs]) -> dict[str, Any]:
     }
 
 
-def are_within(figures: Sequence[Mapping[str, float | None]]) -> bool:
-    """Whether all quantiles are within their bars; one without any time is."""
-    return all((f[name] or 0.0) <= bar for f in figures for name, bar in BARS_US.items())
+def are_within(figures: Sequence[Mapping[str, float | None]]) -> bool | None:
+    """Whether all quantiles are within their bars; one without any time is not judged."""
+    return judge_all(
+        None if (value := one[name]) is None else value <= bar
+        for one in figures
+        for name, bar in BARS_US.items()
+    )
 
 
 def quantiles_us(rounds: Sequence[list[int]]) -> dict[str, float | None]:
@@ -379,7 +383,7 @@ def find_growth(costs_us: Mapping[int, float | None]) -> dict[str, Any]:
     known = {count: cost for count, cost in costs_us.items() if cost is not None}
     counts, costs = np.array(list(known), float), np.array(list(known.values()), float)
     if len(counts) < 3:
-        return {"per_doubling_us": None, "at_most_logarithmic": True}
+        return {"per_doubling_us": None, "at_most_logarithmic": None}
     fits = []
     for x in (np.log2(counts), counts):
         slope, offset = np.polyfit(x, costs, 1)
@@ -581,9 +585,18 @@ def _measure_nets(args: argparse.Namespace, stack: ExitStack) -> dict[str, Any]:
         },
         "tolerance": args.tolerance,
         "bars_us": BARS_US,
-        "passed": are_within([row["gap_us"] for row in rows])
-        and all(step["below_best"] <= args.tolerance for step in steps[SIDES[0]]),
+        "passed": judge_nets(rows, steps[SIDES[0]], args.tolerance),
     }
+
+
+def judge_nets(
+    rows: Sequence[Mapping[str, Any]], steps: Sequence[Mapping[str, Any]], tolerance: float
+) -> bool | None:
+    """Judge the gaps, and the met frames beyond saturation; None if there was none."""
+    if not steps:
+        return None
+    kept = (step["below_best"] <= tolerance for step in steps)
+    return judge_all([are_within([row["gap_us"] for row in rows]), *kept])
 
 
 def judge(met_per_s: Mapping[int, float], loads: Mapping[int, float]) -> list[dict[str, Any]]:

@@ -36,7 +36,7 @@ from typing import Any
 
 from benchmarks.harness.options import Options, echo
 from benchmarks.harness.processes import BenchmarkError
-from benchmarks.harness.tables import Report, say, say_verdict, tabulate
+from benchmarks.harness.tables import Report, say, say_bars, tabulate
 from benchmarks.harness.timing import take_turns
 from jetson_dnn_rt.cli.environment import choose_profile, find_shared_file
 from jetson_dnn_rt.cli.run import PARAMETERS
@@ -115,7 +115,7 @@ def report(result: Mapping[str, Any]) -> Report:
         ),
         "parts, medians in s",
         tabulate(parts, ("part", lambda part: part.replace("/", " - ")), *columns),
-        f"second start, bar {result['bar_s']:g} s: {say_verdict(result['passed'])}",
+        say_bars(f"second start <= {result['bar_s']:g} s", result["passed"]),
     ]
 
 

@@ -28,7 +28,7 @@ from torch import fx
 
 from benchmarks.harness.networks import time_parts
 from benchmarks.harness.options import Options
-from benchmarks.harness.tables import Report, flatten, say, say_verdict, tabulate
+from benchmarks.harness.tables import Report, flatten, say, say_bars, tabulate
 from benchmarks.harness.timing import quantile_ms
 from benchmarks.multi_dnn.networks import REDUCTIONS
 from jetson_dnn_rt.backends.registry import BACKENDS, inspect_backend
@@ -98,7 +98,11 @@ def report(result: Mapping[str, Any]) -> Report:
             "median ms=name, back end=backend, full=full_ms:.1f, reduced=reduced_ms:.1f",
             ("ratio", lambda row: f"{row['reduced_ms'] / row['full_ms']:.2f}"),
         ),
-        say_verdict(result["passed"]),
+        say_bars(
+            f"reduced within {result['tolerance_points']:g} points of what was asked, error below "
+            "that of one ratio",
+            result["passed"],
+        ),
     ]
 
 

@@ -1,24 +1,27 @@
 # Copyright 2026 jetson_dnn_rt authors
 # SPDX-License-Identifier: Apache-2.0
 
-"""Write docs/figures.md from benchmarks/results/*.json; --check only compares."""
+"""Write docs/figures.md, and the figures in prose, from benchmarks/results/*.json.
+
+`bound_figures` describes how a figure in prose is bound to its result. --check only compares.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))  # the benchmarks are not installed
+import bound_figures  # which puts the checkout on sys.path
+from bound_figures import RESULTS, ROOT
 
-from benchmarks.harness.main import BENCHMARKS, load  # noqa: E402
-from benchmarks.harness.tables import say, tabulate, to_markdown  # noqa: E402
+from benchmarks.harness.main import BENCHMARKS, load
+from benchmarks.harness.tables import say, say_verdict, tabulate, to_markdown
 
-RESULTS = ROOT / "benchmarks" / "results"
 FILE = ROOT / "docs" / "figures.md"
 
 HEAD = """\
@@ -27,27 +30,63 @@ HEAD = """\
 Generated from [benchmarks/results/](../benchmarks/results/) by `python tools/document_figures.py`;
 a test checks it. Each section is one run: the measurement, the command, the machine. Missed bars
 are shown, too. Repeat the runs on your machine; `python -m benchmarks` lists the benchmarks.
+
+Figures on other pages are links to these sections. *load* is the load average of the minute before
+the run, on that many *cores*: from them on, other programs wanted the processor too. *seeds* are
+those of the random worlds, where the benchmark lets you choose; "-" is one fixed seed, or no
+chance at all.
 """
+
+_BARS = re.compile(r"\bbars?:? (.+): (?:passed|NOT passed|not judged)")
 
 
 def render(folder: Path = RESULTS) -> str:
     """Make the text of the page."""
-    return HEAD + "".join(_render_file(path) for path in sorted(folder.glob("*.json")))
-
-
-def _render_file(path: Path) -> str:
-    result = json.loads(path.read_text(encoding="utf-8"))
-    name = result.get("benchmark", "")
-    summary = BENCHMARKS.get(name, "`jetson-dnn-rt run`, several times")
-    report = load(name).report(result) if name else _report_runs(result["runs"])
-    machine = result["machine"]
-    command = result.get("command", machine["command"])
-    command = command.replace("jetson-dnn-rt bench", "python -m benchmarks")
-    return (
-        f"\n## {path.stem.replace('_', '-')}\n\n{summary}"
-        f" ([{path.name}](../benchmarks/results/{path.name})).\n\n"
-        f"```sh\n{command}\n```\n\n{', '.join(_describe(machine))}.\n\n{to_markdown(report)}\n"
+    runs = [Run(path) for path in sorted(folder.glob("*.json"))]
+    rows = tabulate(
+        (run.describe() for run in runs),
+        "run, bars, verdict, date, machine, cores, load, seeds, command",
     )
+    return f"{HEAD}\n{to_markdown([rows])}\n" + "".join(run.render() for run in runs)
+
+
+class Run:
+    """Run of a benchmark: its result file and what the benchmark reports of it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.anchor = path, path.stem.replace("_", "-")
+        self.result = json.loads(path.read_text(encoding="utf-8"))
+        self.machine = self.result["machine"]
+        command = self.result.get("command", self.machine["command"])
+        self.command = command.replace("jetson-dnn-rt bench", "python -m benchmarks")
+        name = self.result.get("benchmark", "")
+        self.summary = BENCHMARKS.get(name, "`jetson-dnn-rt run`, several times")
+        self.report = load(name).report(self.result) if name else _report_runs(self.result["runs"])
+
+    def describe(self) -> dict[str, Any]:
+        """Make the run's row of the table of all runs."""
+        lines = "\n".join(part for part in self.report if isinstance(part, str))
+        seeds = [f"{k} {self.result[k]}" for k in self.result if k.endswith("seeds")]
+        return {
+            "run": f"[{self.anchor}](#{self.anchor})",
+            "bars": "; ".join(_BARS.findall(lines)) or None,
+            "verdict": say_verdict(self.result.get("passed")),
+            "date": self.machine["date"][:10],
+            "machine": self.machine["cpu"],
+            "cores": self.machine["cores"],
+            "load": self.machine["load_average_1min"],
+            "seeds": ", ".join(seeds) or None,
+            "command": f"`{self.command}`",
+        }
+
+    def render(self) -> str:
+        """Make the run's section."""
+        return (
+            f"\n## {self.anchor}\n\n{self.summary}"
+            f" ([{self.path.name}](../benchmarks/results/{self.path.name})).\n\n"
+            f"```sh\n{self.command}\n```\n\n{', '.join(_describe(self.machine))}.\n\n"
+            f"{to_markdown(self.report)}\n"
+        )
 
 
 def _describe(machine: Mapping[str, Any]) -> Iterator[str]:
@@ -79,20 +118,37 @@ def _report_runs(runs: Sequence[Mapping[str, Any]]) -> list[Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the page; with --check return 1 if it does not match the results."""
+    """Write the pages; with --check return 1 if one does not match the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true")
+    parser.add_argument("--unbound", action="store_true", help="list quantities bound to nothing")
     parser.add_argument("--file", type=Path, default=FILE, help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--pages", type=Path, nargs="*", default=bound_figures.PAGES, help=argparse.SUPPRESS
+    )
     args = parser.parse_args(arguments)
-    text = render()
-    if args.check:
-        if args.file.is_file() and args.file.read_text(encoding="utf-8") == text:
-            return 0
-        say(f"{args.file} does not match {RESULTS}; fix: python tools/document_figures.py")
-        return 1
-    args.file.write_text(text, encoding="utf-8")
-    say(f"{args.file} written")
-    return 0
+    texts = {args.file: render()}
+    failed = False
+    for page in args.pages:
+        text = page.read_text(encoding="utf-8")
+        try:
+            texts[page] = bound_figures.bind(text)
+        except bound_figures.FigureError as error:
+            say(f"{page}: {error}")
+            failed = True
+        if args.unbound:
+            for line in bound_figures.find_unbound(text):
+                say(f"{page}:{line}")
+    for page, text in texts.items():
+        if page.is_file() and page.read_text(encoding="utf-8") == text:
+            continue
+        if args.check:
+            say(f"{page} does not match {RESULTS}; fix: python tools/document_figures.py")
+            failed = True
+        else:
+            page.write_text(text, encoding="utf-8")
+            say(f"{page} written")
+    return int(failed)
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ from benchmarks.harness.networks import (
 )
 from benchmarks.harness.options import BESIDE, CORES, DATA, VIDEO, YOLOX, Options, echo
 from benchmarks.harness.processes import busy_cores
-from benchmarks.harness.tables import Report, say, say_verdict
+from benchmarks.harness.tables import Report, judge_all, say, say_verdict
 from benchmarks.harness.timing import (
     Times,
     find_overhead_bounds,
@@ -99,6 +99,7 @@ SPEEDUP_BAR = 2.0
 STAGING_BAR_PERCENT = 2.0
 INT8_BAR = 1.5
 POINTS_BAR = 1.0
+BARS = ("torch", "OpenCV", "stages", "auto", "int8")
 _FRAMES, _QUICK_FRAMES = 8, 2
 _CALIBRATED, _QUICK_CALIBRATED = 120, 8
 _SCENES, _QUICK_SCENES = 200, 4
@@ -137,7 +138,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
             else:
                 shown = frames[:_QUICK_FRAMES] if args.quick else frames
                 models[name] = measure_model(name, model, shown, source, args)
-    return {
+    result = {
         "models": models,
         **echo(args, "threads busy"),
         "bars": {
@@ -149,8 +150,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
             "int8_points_lost": POINTS_BAR,
         },
         "vnni": has_vnni(),
-        "passed": all("skipped" in found or found["passed"] for found in models.values()),
     }
+    return {**result, "passed": rejudge(result)}
 
 
 def find_source(name: str, data: Path) -> str:
@@ -388,23 +389,51 @@ def _summarize(
         (row["staged"] for row in rows if row["backend"] == STAGED and "staged" in row), {}
     )
     staging = staged.get("overhead_percent")
-    quick_enough = [
-        row["times_faster_than_fp32"] >= INT8_BAR and row["points_lost"] <= POINTS_BAR
-        for row in rows
-        if row["backend"] in kept and "points_lost" in row and "times_faster_than_fp32" in row
-    ]
-    autos = [row["auto"]["overhead_percent"] for row in rows if "auto" in row]
-    return {
+    found = {
         **describe_model(model, stages, times),
         "fastest": fastest,
         **ratios,
         "torch_staging_overhead_percent": staging,
         "rows": rows,
-        "passed": all(percent <= 100 * FREE for percent in autos if percent is not None)
-        and all(ratio is None or ratio >= SPEEDUP_BAR for ratio in ratios.values())
-        and (staging is None or staging <= STAGING_BAR_PERCENT)
-        and (not quick_enough or any(quick_enough) or not has_vnni()),
     }
+    return {**found, "passed": judge_all(judge_model(found, vnni=has_vnni()).values())}
+
+
+def judge_model(found: Mapping[str, Any], *, vnni: bool) -> dict[str, bool | None]:
+    """Judge each bar for one model; None where there is nothing to compare."""
+    torch, opencv, staging = (
+        found.get(key)
+        for key in (
+            "times_faster_than_torch",
+            "times_faster_than_opencv",
+            "torch_staging_overhead_percent",
+        )
+    )
+    autos = [row["auto"] for row in found["rows"] if "auto" in row]
+    costs = [auto["overhead_percent"] for auto in autos if auto["stages"] > 1]
+    quick_enough = [
+        row["times_faster_than_fp32"] >= INT8_BAR and row["points_lost"] <= POINTS_BAR
+        for row in found["rows"]
+        if {"products", "points_lost", "times_faster_than_fp32"} <= row.keys()
+    ]
+    verdicts = (
+        None if torch is None else torch >= SPEEDUP_BAR,
+        None if opencv is None else opencv >= SPEEDUP_BAR,
+        None if staging is None else staging <= STAGING_BAR_PERCENT,
+        judge_all(None if cost is None else cost <= 100 * FREE for cost in costs),
+        any(quick_enough) if quick_enough and vnni else None,
+    )
+    return dict(zip(BARS, verdicts, strict=True))
+
+
+def rejudge(result: Mapping[str, Any]) -> bool | None:
+    """Judge a result, also one that was written before; None where no model was measured."""
+    return judge_all(
+        verdict
+        for found in result["models"].values()
+        if "skipped" not in found
+        for verdict in judge_model(found, vnni=result["vnni"]).values()
+    )
 
 
 def _describe_free(name: str, found: FreeCuts, turns: Mapping[str, Times]) -> dict[str, Any]:
@@ -424,6 +453,10 @@ def _describe_free(name: str, found: FreeCuts, turns: Mapping[str, Times]) -> di
 def report(result: Mapping[str, Any]) -> Report:
     """Make a table for each model."""
     busy = f", {result['busy']} programs beside" if result["busy"] else ""
+    measured = [found for found in result["models"].values() if "skipped" not in found]
+    verdicts = [judge_model(found, vnni=result["vnni"]) for found in measured]
+    missing = [bar for bar in BARS if all(one[bar] is None for one in verdicts)]
+    unjudged = f"; not measured: {', '.join(missing)}" if missing else ""
     return [
         *report_models(
             result["models"],
@@ -444,7 +477,7 @@ def report(result: Mapping[str, Any]) -> Report:
         f"bars: >= {SPEEDUP_BAR:g} x torch and OpenCV, stages <= {STAGING_BAR_PERCENT:g} % on "
         f"torch, auto <= {100 * FREE:g} % on all, int8 >= {INT8_BAR:g} x fp32 with <= "
         f"{POINTS_BAR:g} point lost on a CPU with VNNI "
-        f"({'this one has it' if result['vnni'] else 'this one has none'}){busy}: "
+        f"({'this one has it' if result['vnni'] else 'this one has none'}){busy}{unjudged}: "
         f"{say_verdict(result['passed'])}",
     ]
 

@@ -71,6 +71,17 @@ def say_verdict(passed: bool | None) -> str:
     return {True: "passed", False: "NOT passed", None: "not judged"}[passed]
 
 
+def say_bars(bars: str, passed: bool | None) -> str:
+    """Say what the bars are, and whether they were met; docs/figures.md lists these lines."""
+    return f"bars: {bars}: {say_verdict(passed)}"
+
+
+def judge_all(verdicts: Iterable[bool | None]) -> bool | None:
+    """Whether all bars were met for which there was something to judge; None if for none."""
+    known = [verdict for verdict in verdicts if verdict is not None]
+    return all(known) if known else None
+
+
 def to_text(report: Report) -> str:
     """Format a report as text for a terminal."""
     return "\n\n".join(

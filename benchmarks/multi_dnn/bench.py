@@ -43,7 +43,16 @@ import torch
 
 from benchmarks.harness.numerics import find_error
 from benchmarks.harness.options import CORES, Options, read_names
-from benchmarks.harness.tables import Report, Table, say, say_verdict, tabulate, to_text, write
+from benchmarks.harness.tables import (
+    Report,
+    Table,
+    judge_all,
+    say,
+    say_bars,
+    tabulate,
+    to_text,
+    write,
+)
 from benchmarks.harness.timing import Times, quantile_ms, rotate
 from benchmarks.multi_dnn.modes import (
     BACKENDS,
@@ -487,9 +496,7 @@ def judge(result: Mapping[str, Any]) -> bool | None:
     On a GPU the bars are `BARS`, with 8 instances; on a CPU ours must not be slower than
     processes, whether decomposed or not. Outputs must agree everywhere.
     """
-    verdicts = [judge_row(row, result["device"]) for row in result["rows"]]
-    known = [verdict for verdict in verdicts if verdict is not None]
-    return all(known) if known else None
+    return judge_all(judge_row(row, result["device"]) for row in result["rows"])
 
 
 def judge_row(row: Mapping[str, Any], device: str) -> bool | None:
@@ -529,7 +536,8 @@ def report(result: Mapping[str, Any]) -> Report:
         parts.append("no GPU: the paper's comparison is about GPUs; the bar here is a to e")
     for row in result["rows"]:
         parts += report_row(row, device)
-    return [*parts, say_verdict(result["passed"])]
+    bars = "e as fast as a and b" if device != "cuda" else "e against a as in the tables"
+    return [*parts, say_bars(f"{bars}, outputs agree", result["passed"])]
 
 
 def report_row(row: Mapping[str, Any], device: str) -> Report:

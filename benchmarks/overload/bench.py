@@ -43,7 +43,7 @@ import numpy as np
 
 from benchmarks.harness.options import CORES, Options, echo
 from benchmarks.harness.processes import BenchmarkError, Child
-from benchmarks.harness.tables import Report, say, tabulate
+from benchmarks.harness.tables import Report, say, say_bars, tabulate
 from benchmarks.harness.tasks import configure, find_cost_ns, load_task, write_frames
 from benchmarks.harness.timing import take_turns
 from jetson_dnn_rt.config.task import TaskConfig
@@ -303,6 +303,11 @@ def report(result: Mapping[str, Any]) -> Report:
             ),
         ),
         "\n".join(failures),
+        say_bars(
+            f">= {result['admitted_bar']:.0%} of the admitted met, no fewer in time than the "
+            "usual node unless both keep up, results fresher than its, in every cell",
+            result["passed"],
+        ),
     ]
 
 

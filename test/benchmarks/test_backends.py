@@ -240,3 +240,16 @@ def test_a_small_run(tmp_path):
     assert "engine" in rows["opencv-fp32"]["note"]
     table = benches.show("backends", result)
     assert "detector (240x320), 1 threads, 2 stages, 3 rounds" in table
+
+
+def test_a_bar_without_figures_is_not_judged():
+    whole = {"stages": 1, "overhead_percent": 0.0}
+    cut = {"stages": 2, "overhead_percent": 2.1}
+    found = {"times_faster_than_torch": None, "rows": [{"auto": whole}]}
+    assert set(backends.judge_model(found, vnni=True).values()) == {None}
+    assert backends.rejudge({"models": {"a": found}, "vnni": True}) is None
+    assert backends.rejudge({"models": {"a": {"skipped": "no file"}}, "vnni": True}) is None
+    assert backends.judge_model({"rows": [{"auto": cut}]}, vnni=True)["auto"] is False
+    slow = {"products": 9, "points_lost": 0.1, "times_faster_than_fp32": 1.4}
+    assert backends.judge_model({"rows": [slow]}, vnni=True)["int8"] is False
+    assert backends.judge_model({"rows": [slow]}, vnni=False)["int8"] is None

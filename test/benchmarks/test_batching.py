@@ -9,23 +9,28 @@ from traced_jobs import make_record
 
 pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 
-from benchmarks.batching import SIDES, describe, judge
+from benchmarks.batching import SIDES, describe, judge, rejudge
 
 
 @pytest.mark.parametrize(
-    ("batched", "alone", "gain", "passed"),
+    ("batched", "alone", "formed", "gain", "passed"),
     [
-        ([19.5], [20.0], -0.025, True),
-        ([19.3], [20.0], -0.035, False),
+        ([19.5], [20.0], 0.5, -0.025, True),
+        ([19.3], [20.0], 0.5, -0.035, False),
         # A machine that halves its speed between two rounds changes nothing.
-        ([21.0, 10.5, 0.0], [20.0, 10.0, 0.0], 0.05, True),
+        ([21.0, 10.5, 0.0], [20.0, 10.0, 0.0], 0.5, 0.05, True),
+        # Both sides did the same.
+        ([19.5], [20.0], 0.0, -0.025, None),
     ],
 )
-def test_no_fewer_frames_are_met_with_batches(batched, alone, gain, passed):
-    rates = zip(SIDES, (batched, alone), strict=True)
-    drive = judge(1.3, {side: {"met_per_s_by_round": met} for side, met in rates}, 0.03)
+def test_no_fewer_frames_are_met_with_batches(batched, alone, formed, gain, passed):
+    rates = zip(SIDES, (batched, alone), (formed, 0.0), strict=True)
+    sides = {side: {"met_per_s_by_round": met, "in_batches": share} for side, met, share in rates}
+    drive = judge(1.3, sides, 0.03)
     assert drive["gain"] == pytest.approx(gain)
     assert drive["passed"] is passed
+    result = {"variants": [{"drives": [drive]}], "tolerance": 0.03}
+    assert rejudge(result) is passed
 
 
 def test_rounds_are_added():

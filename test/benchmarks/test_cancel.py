@@ -71,3 +71,12 @@ def test_ratios_are_those_of_one_round():
     whole, other = play((10, 20, 40), 100), play((20, 20, 20), 150)
     assert cancel._find_ratio(other, whole, "in_time_per_s") == 1.0
     assert cancel._find_ratio(other, whole, "frame_ns") == 1.5
+
+
+def test_nothing_is_judged_where_no_run_was_cancelled():
+    cancelled = {"cancelled": 5, "right": 5}
+    assert cancel.rejudge({"latency": [cancelled, {"note": "cannot cancel"}]}) is True
+    assert cancel.rejudge({"latency": [cancelled, {"cancelled": 5, "right": 4}]}) is False
+    assert cancel.rejudge({"latency": [{"cancelled": 0, "right": 0, "late": 50}]}) is None
+    cells = {"overload": {"cells": [{"passed": True}, {"passed": False}]}}
+    assert cancel.rejudge(cells) is False

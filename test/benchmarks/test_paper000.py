@@ -77,7 +77,7 @@ def test_two_networks(tmp_path, monkeypatch, capsys):
     table = benches.show("paper000", written)
     assert "HWM/BCET" in table
     assert "unproven" in table
-    assert table.endswith("7 runs of each: too few runs to tell")
+    assert table.endswith("a bound at 1e-03 for each network: not judged")
     assert "paper000: detector: 3 of 7" in capsys.readouterr().err
 
 
@@ -89,10 +89,21 @@ def test_a_bound_is_never_shown_without_its_verdict():
 
 
 @pytest.mark.parametrize(
-    ("count", "off", "sound"), [(1000, 0.14, True), (1000, -0.16, False), (999, 0.0, False)]
+    ("count", "off", "bound_ms", "sound"),
+    [
+        (1000, 0.14, 20.0, True),
+        (1000, -0.16, 20.0, False),
+        (999, 0.0, 20.0, False),
+        (1000, 0.0, None, False),  # unproven
+    ],
 )
-def test_the_bars(count, off, sound):
-    entry = {"time_ms": {"count": count}, "pwcet": {"statement": "s"}, "layers_off": off}
+def test_the_bars(count, off, bound_ms, sound):
+    bounds = [{"upper_ms": bound_ms}, {"upper_ms": None}]
+    pwcet = {"statement": "a sentence in any case", "bounds": bounds}
+    entry = {"time_ms": {"count": count}, "pwcet": pwcet, "layers_off": off}
+    assert paper000.rejudge({"runs": count, "models": {"a": entry}}) is (
+        sound if count >= 1000 else None
+    )
     assert paper000._is_sound(entry) is sound
 
 

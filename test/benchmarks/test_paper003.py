@@ -178,6 +178,9 @@ def test_bars_by_hand():
     result["tuning"]["a-fp16"]["seconds"] = 601.0
     result["accuracy"]["a"]["points_lost"] = 0.31
     assert list(judge(result, {"a": True}).values()).count(False) == 2
+    # Nothing was tuned: no time to judge.
+    result["tuning"] = {}
+    assert list(judge(result, {"a": False}).values()) == [None, False]
     # OpenCV cannot run it: nothing to compare with. TVM cannot: not passed.
     result = make_result()
     del result["models"]["a"]["rows"][1]["p50_ms"]

@@ -106,6 +106,16 @@ def test_bars_apply_to_every_figure():
     good, late = {"p50": 20.0, "p99": 59.0}, {"p50": 10.0, "p99": 61.0}
     assert scale.are_within([good, {"p50": None, "p99": None}])
     assert not scale.are_within([good, late])
+    assert scale.are_within([{"p50": None, "p99": None}]) is None
     assert scale.quantiles_us([[], [10_000] * 99 + [90_000], [20_000]]) == pytest.approx(
         {"p50": 15.0, "p99": (10.0 + 0.01 * 80.0 + 20.0) / 2}, abs=0.5
     )
+
+
+def test_nothing_is_judged_without_saturation_or_times():
+    rows = [{"gap_us": {"p50": 20.0, "p99": 59.0}}]
+    kept, fallen = {"below_best": 0.05}, {"below_best": 0.06}
+    assert scale.judge_nets(rows, [], 0.05) is None
+    assert scale.judge_nets(rows, [kept], 0.05) is True
+    assert scale.judge_nets(rows, [kept, fallen], 0.05) is False
+    assert scale.find_growth({1: 10.0, 2: 90.0})["at_most_logarithmic"] is None
