@@ -32,9 +32,9 @@ a test checks it. Each section is one run: the measurement, the command, the mac
 are shown, too. Repeat the runs on your machine; `python -m benchmarks` lists the benchmarks.
 
 Figures on other pages are links to these sections. *load* is the load average of the minute before
-the run, on that many *cores*: from them on, other programs wanted the processor too. *seeds* are
-those of the random worlds, where the benchmark lets you choose; "-" is one fixed seed, or no
-chance at all.
+the run, *others* how many of the *cores* other programs took while it ran ("-" in results from
+before that was measured). *seeds* are those of the random worlds, where the benchmark lets you
+choose; "-" is one fixed seed, or no chance at all.
 """
 
 _BARS = re.compile(r"\bbars?:? (.+): (?:passed|NOT passed|not judged)")
@@ -45,7 +45,7 @@ def render(folder: Path = RESULTS) -> str:
     runs = [Run(path) for path in sorted(folder.glob("*.json"))]
     rows = tabulate(
         (run.describe() for run in runs),
-        "run, bars, verdict, date, machine, cores, load, seeds, command",
+        "run, bars, verdict, date, machine, cores, load, others, seeds, command",
     )
     return f"{HEAD}\n{to_markdown([rows])}\n" + "".join(run.render() for run in runs)
 
@@ -75,6 +75,7 @@ class Run:
             "machine": self.machine["cpu"],
             "cores": self.machine["cores"],
             "load": self.machine["load_average_1min"],
+            "others": self.machine.get("other_cores"),
             "seeds": ", ".join(seeds) or None,
             "command": f"`{self.command}`",
         }
@@ -99,7 +100,9 @@ def _describe(machine: Mapping[str, Any]) -> Iterator[str]:
     yield from (
         f"{name} {machine['versions'][name]}" for name in shown if name in machine["versions"]
     )
-    yield f"load average {machine['load_average_1min']}"
+    yield f"load average {machine['load_average_1min']} before"
+    if (others := machine.get("other_cores")) is not None:
+        yield f"other programs on {others} cores meanwhile"
 
 
 def _report_runs(runs: Sequence[Mapping[str, Any]]) -> list[Any]:

@@ -22,6 +22,7 @@ from pathlib import Path
 from types import ModuleType
 
 from benchmarks.harness.options import Options
+from benchmarks.harness.processes import Neighbours
 from benchmarks.harness.tables import to_text, write
 from jetson_dnn_rt.cli.environment import prepare_environment
 from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError
@@ -99,7 +100,10 @@ def run_benchmark(given: Sequence[str]) -> int:
     args = parse(module, given[1:], name.replace("_", "-"))
     command = shlex.join(["python", "-m", "benchmarks", *given])
     machine = {**describe_machine(), "command": command}
-    result = {"benchmark": name, **module.run(args), "command": command, "machine": machine}
+    neighbours = Neighbours()
+    measured = module.run(args)
+    machine["other_cores"] = round(neighbours.find_cores(), 2)
+    result = {"benchmark": name, **measured, "command": command, "machine": machine}
     if args.output is not None:
         write(result, args.output)
     print(json.dumps(result) if args.json else to_text(module.report(result)))

@@ -1,7 +1,7 @@
 # Copyright 2026 jetson_dnn_rt authors
 # SPDX-License-Identifier: Apache-2.0
 
-"""Processes of a benchmark: children that announce when they are ready, commands, busy cores."""
+"""Processes of a benchmark, children, commands, busy cores; and those that are not its own."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
+
+import psutil
 
 from jetson_dnn_rt.errors import JetsonDnnRtError
 from jetson_dnn_rt.safety.children import child_environment, code_command, python_command
@@ -48,6 +50,32 @@ def stop_on_term(stop: threading.Event) -> None:
     """Set `stop` at SIGTERM; SIGINT reaches the whole group and is the parent's to handle."""
     signal.signal(signal.SIGTERM, lambda number, frame: stop.set())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+class Neighbours:
+    """Other programs on the machine, from when this is made.
+
+    Children of this process that have not ended yet count as others.
+    """
+
+    def __init__(self) -> None:
+        self._began = self._read()
+
+    def find_cores(self) -> float:
+        """Find how many cores they kept busy, on average; what a hypervisor took counts, too."""
+        busy_s, own_s, wall_s = (
+            now - then for now, then in zip(self._read(), self._began, strict=True)
+        )
+        return max(0.0, busy_s - own_s) / wall_s if wall_s else 0.0
+
+    @staticmethod
+    def _read() -> tuple[float, float, float]:
+        machine, own = psutil.cpu_times(), os.times()
+        idle_s = machine.idle + machine.iowait
+        # What guests take is in `user` and `nice` already.
+        busy_s = sum(machine) - idle_s - machine.guest - machine.guest_nice
+        own_s = own.user + own.system + own.children_user + own.children_system
+        return busy_s, own_s, own.elapsed
 
 
 class Child:

@@ -20,7 +20,7 @@ import pytest
 
 from benchmarks.harness import main as harness
 from benchmarks.harness.options import Options
-from benchmarks.harness.processes import BenchmarkError, Child, busy_phases
+from benchmarks.harness.processes import BenchmarkError, Child, Neighbours, busy_phases
 from benchmarks.harness.queue import FifoQueue
 from benchmarks.harness.tables import Table, tabulate, to_markdown, to_text
 from benchmarks.harness.timing import (
@@ -279,3 +279,14 @@ def test_a_job_that_fails_in_a_queue_runs_no_further_step():
     assert ended.get(timeout=10.0) is None
     fifo.stop()
     assert ended.empty()
+
+
+def test_what_other_programs_take_is_told_apart(monkeypatch):
+    times = psutil.cpu_times()
+    zero = type(times)(*[0.0] * len(times))
+    # 10 s, two cores: 12 s busy, of which 3 s were ours and 2 s those of our children.
+    later = zero._replace(user=6.0, nice=1.0, system=4.0, steal=1.0, idle=8.0, guest=2.0)
+    machine, own = iter([zero, later]), iter([(0.0,) * 5, (2.0, 1.0, 1.5, 0.5, 10.0)])
+    monkeypatch.setattr(psutil, "cpu_times", lambda: next(machine))
+    monkeypatch.setattr(os, "times", lambda: os.times_result(next(own)))
+    assert Neighbours().find_cores() == pytest.approx(0.7)
