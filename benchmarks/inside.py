@@ -95,14 +95,24 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
                 figures = {key: quantile_ms(times, share) for key, share in SHARES.items()}
                 rounds[side].append({"runs": len(times), "not_met": not_met, **figures})
             variants.append(describe(variant, period_ms, rounds))
-    return {
+    result = {
         "video": VIDEO,
         "model": YOLOX,
         "bar": BAR,
         **echo(args, "load threads rounds seconds"),
         "variants": variants,
-        "passed": all(one["passed"] for one in variants),
     }
+    return {**result, "passed": rejudge(result)}
+
+
+def rejudge(result: Mapping[str, Any]) -> bool:
+    """Judge a result, also one that was written before."""
+    return all(_is_near(one["sides"]) for one in result["variants"])
+
+
+def _is_near(sides: Mapping[str, Mapping[str, float]]) -> bool:
+    """Whether the node takes about as long as the bare back end."""
+    return all(sides["node"][f"{key}_ratio"] <= BAR for key in SHARES)
 
 
 def describe(
@@ -119,7 +129,7 @@ def describe(
                 f"{key}_ms": statistics.median(one[key] for one in played),
                 f"{key}_ratio": statistics.median(ratios),
             }
-    passed = all(sides["node"][f"{key}_ratio"] <= BAR for key in SHARES)
+    passed = _is_near(sides)
     return {"variant": variant, "period_ms": period_ms, "sides": sides, "passed": passed}
 
 

@@ -88,14 +88,15 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
                 shutil.rmtree(library, ignore_errors=True)
             starts[way][side].append(_start(way, params, folder, library, wait))
     rows = [{"way": way, "side": side, **_summarize(starts[way][side])} for way, side in turns]
-    judged = next(row for row in rows if row["side"] == "second")
-    passed = judged["total_s"]["median"] <= BAR_S
-    return {
-        **echo(args, "rounds"),
-        "bar_s": BAR_S,
-        "starts": rows,
-        "passed": None if args.quick else passed,
-    }
+    result = {**echo(args, "rounds"), "bar_s": BAR_S, "starts": rows}
+    return {**result, "passed": None if args.quick else rejudge(result)}
+
+
+def rejudge(result: Mapping[str, Any]) -> bool:
+    """Judge a result, also one that was written before."""
+    return all(
+        row["total_s"]["median"] <= BAR_S for row in result["starts"] if row["side"] == "second"
+    )
 
 
 def report(result: Mapping[str, Any]) -> Report:

@@ -5,7 +5,8 @@
 
 A benchmark is a module of `benchmarks`, or the module ``bench`` of a folder there, with
 ``add_arguments(add)``, ``run(args) -> dict`` (``passed`` is True, False, or None without a bar)
-and ``report(result)``. Exit code 1 when a bar was not met.
+and ``report(result)``. Exit code 1 when a bar was not met. With ``rejudge(result)``, which returns
+what ``passed`` should be, a test repeats the verdict of every committed result.
 """
 
 from __future__ import annotations

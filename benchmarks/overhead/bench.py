@@ -77,8 +77,13 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
                     say(f"overhead: {text}, {part}, {args.seconds:g} s")
                     row = measure(args, Setting(source, size, Path(name, part)))
                     rows.append({"size": text, "part": part, **row})
-    passed = all(map(is_within, rows))
-    return {"rows": rows, "sched_fifo": args.sched_fifo, "passed": passed}
+    result = {"rows": rows, "sched_fifo": args.sched_fifo}
+    return {**result, "passed": rejudge(result)}
+
+
+def rejudge(result: Mapping[str, Any]) -> bool:
+    """Judge a result, also one that was written before."""
+    return all(map(is_within, result["rows"]))
 
 
 def is_within(row: Mapping[str, Any]) -> bool:
