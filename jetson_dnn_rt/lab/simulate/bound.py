@@ -16,7 +16,8 @@ co-runners; and the mean accuracy of the met frames.
 Given away are: changes of clocks take no time, so does a decision; stages may be interrupted
 anywhere, and their GPU, CPU and memory parts run in any order, each at clocks of its own choice;
 frames may be met in part; the kernel throttles only when that is of use; what runs side by side
-overlaps as well as it can, and the order in which stages began is the best at every instant.
+overlaps as well as it can, and the order in which stages began is the best at every instant; and
+similar clocks are merged to one as good as all of them.
 
 Why side by side is bounded so. A stage that begins beside k - 1 others takes ``I(k)`` times as
 long. Of n stages, in the order of their begins, the k-th had at least k - 1 beside it, so all of
@@ -40,6 +41,8 @@ from jetson_dnn_rt.lab.simulate.world import World, WorldTask
 
 STEP_S = 1.0
 """A frame's work may move in time within a step of this length. Shorter: tighter and slower."""
+MOST_CLOCKS = 48
+"""Clocks are merged down to so many. More: tighter and slower."""
 ROUNDING_NS = 1.0
 """A stage may take this much less: the simulator's times are whole nanoseconds."""
 _PARTS = 3
@@ -47,7 +50,7 @@ _MS = 1e6  # the program's times are in ms, energies in mJ: numbers near 1
 
 
 class _Clocks(NamedTuple):
-    """Clock configurations worth choosing, throttled ones included, [C]."""
+    """Clock configurations, throttled ones included, [C]."""
 
     idle_w: Floats
     dynamic_w: Floats  # [C, 3]
@@ -96,7 +99,9 @@ class _Rows:
 class Bound:
     """Bound of one world; see the module. `ConfigurationError` without scipy."""
 
-    def __init__(self, world: World, step_s: float = STEP_S) -> None:
+    def __init__(
+        self, world: World, *, step_s: float = STEP_S, most_clocks: int = MOST_CLOCKS
+    ) -> None:
         try:
             import scipy.optimize  # noqa: F401
         except ImportError as error:
@@ -113,7 +118,7 @@ class Bound:
         self._met: list[int] = []
         self._lost: dict[int, float] = {}  # accuracy lost, by column
         self._energy: dict[int, float] = {}
-        self._build(world, step_s)
+        self._build(world, step_s, most_clocks)
 
     def least_energy_j(self, accuracy_floor: float = 0.0, most_misses: float = 1.0) -> float:
         """Least energy of the board by met frame; infinite if no run can be like that.
@@ -182,8 +187,8 @@ class Bound:
         self._width += count
         return range(first, self._width)
 
-    def _build(self, world: World, step_s: float) -> None:
-        clocks = _worthwhile(_clocks(world))
+    def _build(self, world: World, step_s: float, most_clocks: int) -> None:
+        clocks = _merge(_clocks(world), most_clocks)
         windows = [_windows(task) for task in world.tasks]
         intervals = _Intervals(world, windows, round(step_s * 1e9))
         lowest_w = float(world.idle_w.min())
@@ -267,26 +272,35 @@ class Bound:
             for column, idle_w in zip(busy, clocks.idle_w.tolist(), strict=True):
                 # Power while idle is counted up to the end of the world.
                 self._energy[column] = idle_w - (0.0 if cell.after_end else lowest_w)
-            together: list[list[tuple[int, float]]] = [[] for _ in range(count)]
+            at_work = [self._columns(count) for _ in range(_PARTS)]
+            for part, columns in enumerate(at_work):
+                joules = clocks.dynamic_w[:, part].tolist()
+                self._energy |= dict(zip(columns, joules, strict=True))
+            together: list[_Entries] = [[] for _ in range(count)]
+            parts: list[list[_Entries]] = [[[] for _ in range(count)] for _ in range(_PARTS)]
             for number in tasks:
-                alone: list[list[tuple[int, float]]] = [[] for _ in range(count)]
+                alone: list[_Entries] = [[] for _ in range(count)]
                 for part in range(_PARTS):
                     key = number, cell.step, part
                     if key not in needs:
                         continue
                     columns = self._columns(count)
                     given.setdefault(key, []).extend((column, -1.0) for column in columns)
-                    times = clocks.stretch[:, part] * cell.slowed
-                    joules = times * clocks.dynamic_w[:, part] / most
-                    for place, column in enumerate(columns):
-                        alone[place].append((column, float(times[place])))
-                        self._energy[column] = float(joules[place])
+                    times = (clocks.stretch[:, part] * cell.slowed).tolist()
+                    for place, entry in enumerate(zip(columns, times, strict=True)):
+                        alone[place].append(entry)
+                        parts[part][place].append(entry)
+                        self._at_most.add([entry, (at_work[part][place], -1.0)])
                 for place, entries in enumerate(alone):
                     together[place] += entries
                     self._at_most.add([*entries, (busy[place], -1.0)])
             if len(tasks) > 1:
-                for place, entries in enumerate(together):
-                    self._at_most.add([*entries, (busy[place], -most)])
+                for place in range(count):
+                    self._at_most.add([*together[place], (busy[place], -most)])
+                    for part in range(_PARTS):
+                        if parts[part][place]:
+                            column = at_work[part][place]
+                            self._at_most.add([*parts[part][place], (column, -most)])
         for key, wanted in needs.items():
             self._at_most.add([*wanted, *given.get(key, [])])
 
@@ -319,16 +333,21 @@ def _clocks(world: World) -> _Clocks:
     return _Clocks(world.idle_w.ravel(), world.dynamic_w.reshape(-1, _PARTS), flat)
 
 
-def _worthwhile(clocks: _Clocks) -> _Clocks:
-    """Leave out configurations that another one equals or beats in every time and every cost."""
-    rows = np.column_stack([clocks.idle_w, clocks.stretch, clocks.dynamic_w * clocks.stretch])
-    kept: list[int] = []
-    for index, row in enumerate(rows):
-        if any((rows[other] <= row).all() for other in kept):
-            continue
-        kept = [other for other in kept if not (row <= rows[other]).all()]
-        kept.append(index)
-    return _Clocks(clocks.idle_w[kept], clocks.dynamic_w[kept], clocks.stretch[kept])
+def _merge(clocks: _Clocks, most: int) -> _Clocks:
+    """Merge the most similar configurations until at most this many are left.
+
+    Each of the result has the least times and powers of those that it stands for, so that whatever
+    one of them can do, it can do for no more energy.
+    """
+    rows = np.unique(np.column_stack(clocks), axis=0)
+    while len(rows) > most:
+        levels = np.log(np.maximum(rows, 1e-9))
+        apart = np.abs(levels[:, None] - levels[None]).sum(axis=2)
+        np.fill_diagonal(apart, np.inf)
+        one, other = divmod(int(apart.argmin()), len(rows))
+        rows[one] = np.minimum(rows[one], rows[other])
+        rows = np.delete(rows, other, axis=0)
+    return _Clocks(rows[:, 0], rows[:, 1:4], rows[:, 4:])
 
 
 def _speed_ups(world: World) -> list[float]:
@@ -336,7 +355,8 @@ def _speed_ups(world: World) -> list[float]:
     threads = world.workers + world.helpers
     factors = [*world.interference, *world.interference[-1:] * (threads - len(world.interference))]
     least = np.minimum.accumulate(np.array(factors[:threads])[::-1])[::-1]
-    return np.cumsum(1.0 / least).tolist()
+    speed_ups: list[float] = np.cumsum(1.0 / least).tolist()
+    return speed_ups
 
 
 class _Intervals:

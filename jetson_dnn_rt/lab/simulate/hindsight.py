@@ -23,7 +23,7 @@ from jetson_dnn_rt.lab.simulate.tally import Tally
 from jetson_dnn_rt.lab.simulate.world import World
 
 FIRST_TOLERANCE = 0.1  # of the reduction of the clocks; raised until they are few enough
-MOST_CLOCKS = 10  # clock configurations to begin with
+MOST_CLOCKS = 8  # clock configurations to begin with
 TOLERANCE = 0.005
 """Shares of misses that differ by less are equal, so that energy decides."""
 

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from worlds import make_task, make_world, run
 
@@ -36,6 +38,17 @@ def test_everything_that_is_not_met_is_missed():
     assert result["energy_per_met_frame_j"] == pytest.approx(tally.energy_j / 2)
     assert result["decision_us"] == {"p50": 1.0, "p99": 3.0}
     assert result["frames_per_s"] == 8.0
+
+
+def test_a_frame_without_a_result_never_ends():
+    tally = tally_of(0.0, 1.0, 2.0, 20.0)
+    assert [tally.response_ms(share) for share in (0.25, 0.5, 0.51, 0.99)] == [
+        10.0,
+        10.0,
+        math.inf,
+        math.inf,
+    ]
+    assert Tally().response_ms(0.5) == math.inf
 
 
 def test_nothing_met():
