@@ -39,7 +39,7 @@ BALANCED, FRUGAL, ACCURATE = MODES = (
     NeuOSArtifactMaxAccuracy,
 )
 COUNT = 11_760
-START = 5000
+START = (COUNT - 1) / 2  # all places begin in the middle of the list
 U = 8.0  # speed from 1 to 8, power from 1 to 10 W: E = 8 at the slowest, 10 at the fastest
 
 
@@ -59,7 +59,7 @@ def begin(*deadlines_ms):
     """A cohort whose instances begin a frame, and have their memory."""
     tables = [make_network(f"task-{i}", each) for i, each in enumerate(deadlines_ms)]
     members = [make_member(table) for table in tables]
-    return make_cohort(make_clock_table(COUNT), members, clocks=START)
+    return make_cohort(make_clock_table(COUNT), members, clocks=77)
 
 
 def pass_boundary(cohort, *lags_ms):
@@ -154,21 +154,20 @@ def test_usefulness_of_the_layers():
 @pytest.mark.parametrize(
     ("mode", "lag_ms", "place"),
     [
-        # 1 ms ahead of 10: p = 1 - 0.1. The unused places of the cohort are 0: the largest slack.
-        (BALANCED, 1.0, 0.9 * START - 10 / U),
-        (FRUGAL, 1.0, 0.9 * START - 10 / U),
-        (ACCURATE, 1.0, 1.0 * START - 10 / U),
-        # 1 ms behind: p = 1 + 0.1. Here 0 is the smallest.
-        (BALANCED, -1.0, 1.1 * START + 100 / U),
-        (FRUGAL, -1.0, 1.0 * START + 100 / U),
-        (ACCURATE, -1.0, 1.1 * START + 100 / U),
-        # In time: ahead, with p = 1 for an empty cohort.
+        # 1 ms ahead of 10: a small step up, whatever the priority.
+        (BALANCED, 1.0, START + 100 / U),
+        (FRUGAL, 1.0, START + 100 / U),
+        (ACCURATE, 1.0, START + 100 / U),
+        # 1 ms behind: p = 1 + 0.1. The unused places of the cohort are 0: the smallest slack.
+        (BALANCED, -1.0, 1.1 * START - 10 / U),
+        (FRUGAL, -1.0, 1.0 * START - 10 / U),
+        (ACCURATE, -1.0, 1.1 * START - 10 / U),
+        # In time: p = 1 for an empty cohort.
         (BALANCED, 0.0, START - 10 / U),
         (FRUGAL, 0.0, START - 10 / U),
         (ACCURATE, 0.0, START - 10 / U),
         # A place outside the list is its end.
         (BALANCED, -30.0, COUNT - 1),
-        (BALANCED, 10.0, 0),
     ],
 )
 def test_one_instance(mode, lag_ms, place):
@@ -186,19 +185,29 @@ def test_one_instance(mode, lag_ms, place):
 def test_a_cohort_agrees(mode, priority):
     lags_ms, deadlines_ms = (-1.0, 4.0, 0.0, -16.0), (10.0, 20.0, 10.0, 40.0)
     place = place_after(mode, *lags_ms, deadlines_ms=deadlines_ms)
-    assert place == pytest.approx(min(priority * START + 100 / U, COUNT - 1), rel=1e-12)
+    assert place == pytest.approx(priority * START - 10 / U, rel=1e-12)
 
 
-def test_a_faster_configuration_that_costs_nothing_is_taken_ahead_of_time():
+def test_one_in_time_slows_down_for_a_cohort_that_is_ahead():
+    ahead = place_after(BALANCED, 0.0, 5.0, deadlines_ms=(10.0, 10.0))
+    assert ahead == pytest.approx(0.5 * START - 10 / U, rel=1e-12)
+    # As far as the list goes: p = 1 - 3.
+    assert place_after(BALANCED, 0.0, 30.0, deadlines_ms=(10.0, 10.0)) == 0.0
+    # One that is behind does not, for max accuracy: p = 1 + 0.1.
+    behind = place_after(ACCURATE, -1.0, 5.0, deadlines_ms=(10.0, 10.0))
+    assert behind == pytest.approx(1.1 * START - 10 / U, rel=1e-12)
+
+
+def test_a_faster_configuration_that_costs_nothing_is_taken():
     table = make_table(
         times_ms=((2.0, 1.0, 2.0),),
         speeds=1.0 + np.arange(COUNT) / (COUNT - 1),
         powers_w=np.linspace(0.1, 10.0, COUNT),
     )
-    cohort = make_cohort(make_clock_table(COUNT), [make_member(table)], clocks=START)
+    cohort = make_cohort(make_clock_table(COUNT), [make_member(table)], clocks=77)
     policy = make_policy(ACCURATE, cohort)
     decide(policy, cohort)
-    pass_boundary(cohort, 1.0)
+    pass_boundary(cohort, 0.0)
     gain = usefulness(table)[1]
     assert gain <= 3.0
     (instance,) = decide(policy, cohort).memory.instances
@@ -216,12 +225,12 @@ def test_each_layer_keeps_its_own_place():
     # The frame ends in time, another one begins: its first layer keeps the clocks it finds.
     member.stages_done, member.frames_done = 3, 1
     member.started, member.stage, member.lag_ns = False, 0, 0
-    cohort.clocks = cohort.clocks_target = 77
-    assert decide(policy, cohort).clocks == 77
+    cohort.clocks = cohort.clocks_target = 99
+    assert decide(policy, cohort).clocks == 99
     pass_boundary(cohort, -1.0)
     (instance,) = decide(policy, cohort).memory.instances
-    ahead = START - 10 / U
-    assert instance.places == pytest.approx((START, 1.1 * ahead + 100 / U, ahead), rel=1e-12)
+    ahead = START + 100 / U
+    assert instance.places == pytest.approx((START, 1.1 * ahead - 10 / U, ahead), rel=1e-12)
 
 
 def test_a_debt_is_owed_in_the_next_frame():
@@ -233,7 +242,7 @@ def test_a_debt_is_owed_in_the_next_frame():
     decide(policy, cohort)
     pass_boundary(cohort, 1.0)  # of this frame; 1 ms behind with what is owed
     (instance,) = decide(policy, cohort).memory.instances
-    assert instance.places[1] == pytest.approx(1.1 * START + 100 / U, rel=1e-12)
+    assert instance.places[1] == pytest.approx(1.1 * START - 10 / U, rel=1e-12)
 
 
 def test_steps_are_those_of_the_whole_list():
@@ -246,7 +255,7 @@ def test_steps_are_those_of_the_whole_list():
     cohort = make_cohort(clock_table, [make_member(table)], clocks=0)
     policy = make_policy(FRUGAL, cohort)
     begin_place = decide(policy, cohort).memory.instances[0].places[1]
-    pass_boundary(cohort, -1.0)
+    pass_boundary(cohort, 1.0)
     (instance,) = decide(policy, cohort).memory.instances
     assert instance.places[1] - begin_place == pytest.approx(100 / U / 20, rel=1e-9)
 

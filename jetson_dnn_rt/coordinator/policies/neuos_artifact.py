@@ -10,33 +10,33 @@ A reconstruction from facts about the artifact (github.com/Soroosh129/NeuOS, com
 
 Clocks. The configurations are a list, sorted by memory clock, then that of the (little) cores, of
 the GPU, the number of big cores on and their clock. Each layer of each instance has a place in it,
-which stays from frame to frame; all begin at the configuration that the board is at. At the
-boundary before a layer, of usefulness U (see `usefulness`), its place becomes::
+which stays from frame to frame. At the boundary before a layer, of usefulness U (see
+`usefulness`), its place becomes::
 
-    place * p + 100 / U    behind, or U <= 3: a faster configuration costs no more energy
-    place * p - 10 / U     else
+    place + 100 / U        below 0 slack
+    place * p - 10 / U     else, of a U above 3
+    place * p + 100 / U    else: a faster configuration costs no more energy
 
 and the instance sets the board's clocks for all. The first layer of a frame keeps those it finds.
+Slack is measured less expected time of its finished layers: so it is the priority that makes an
+instance faster that is behind, and one that is ahead becomes faster, too, in small steps.
 
 Priority p, which is what makes it a cohort: the mean over the instances of ``1 + eps / D``, eps
-being an instance's slack (measured less expected time of its finished layers: positive = behind)
-and D its deadline. For ``max accuracy`` all of them count with the largest eps, for ``min energy``
-with the smallest. Instances whose slack is exactly 0 do not count in the mean, while unused places
-of the shared memory count as 0 in the largest and the smallest: so p is at least 1 for max
-accuracy, at most 1 for min energy, also for an instance alone.
+being an instance's slack and D its deadline. For ``max accuracy`` all of them count with the
+largest eps, for ``min energy`` with the smallest. Instances whose slack is exactly 0 do not count
+in the mean, while unused places of the shared memory count as 0 in the largest and the smallest:
+so p is at least 1 for max accuracy, at most 1 for min energy, also for an instance alone.
 
 Variants. With ``max`` = number of layers, less 0.5 for each that already runs as low rank in this
 frame, and ``min`` = half of the layers, a convolution runs as low rank when
 ``ceil(p * min + (1 - p) * max) < max``. A frame begins with p = 1. Max accuracy never does.
 
-Readings, where the code as it stands cannot be meant:
+Readings, where the code as it stands cannot be meant or repeated:
 
-* It sums measured less expected time, yet its branch for "behind" asks for a slack below 0, the
-  opposite. Here the sum counts, as the priority does, and behind is above 0.
-* One of its branches leaves the priority out; here both have it.
 * It divides microseconds by a constant of 30 milliseconds without converting. Here D is each
   instance's own deadline, in the same unit, and eps is compared as a share of it.
-* Expected times are those of a run at a random configuration, and the slack starts at the deadline
+* All places begin at a random configuration. Here in the middle of the list, the mean of that.
+* Expected times are those of a run at that configuration, and the slack starts at the deadline
   less their sum. Here they are the sub-deadlines: the run that just fills the deadline, where that
   difference is 0. What a frame is behind is owed in the next one, as in the reading of the paper.
 * A place outside the list becomes the last one, also below 0; here the nearest.
@@ -90,20 +90,18 @@ class NeuOSArtifact(Policy):
 
     def prepare(self) -> None:
         """Sort the configurations; compute the steps and low-rank versions of all layers."""
-        order = list_order(self.clock_table)
-        self._order: list[int] = order.tolist()
-        self._places: list[int] = np.argsort(order).tolist()
+        self._order: list[int] = list_order(self.clock_table).tolist()
         steps = {id(table): self._steps(table) for table in self.tables}
         versions = {id(table): low_rank_version(table) for table in self.tables}
         self._member_steps = [steps[id(table)] for table in self.tables]
         self._versions = [versions[id(table)] for table in self.tables]
 
     def _steps(self, table: TaskTable) -> list[tuple[float, float]]:
-        """Step of each layer when ahead, and when behind."""
+        """Step of each layer with a slack below 0, and from 0 on."""
         count = len(self.clock_table)
         scale = count / max(len(self.clock_table.space), CONFIGURATIONS)
         return [
-            (scale * (100.0 if gain <= FREE_GAIN else -10.0) / gain, scale * 100.0 / gain)
+            (scale * 100.0 / gain, scale * (100.0 if gain <= FREE_GAIN else -10.0) / gain)
             for gain in usefulness(table)
         ]
 
@@ -113,20 +111,8 @@ class NeuOSArtifact(Policy):
 
     def decide(self, cohort: Cohort, now_ns: int) -> Decision:
         """Clocks and version of the deciding instance's next layer."""
-        members, memory = cohort.members, cohort.memory
-        if isinstance(memory, Memory):
-            accounts, instances = settle(memory.accounts, members), memory.instances
-        else:
-            accounts = settle(None, members)
-            begin = float(self._places[cohort.clocks])
-            instances = tuple(
-                Instance(
-                    (begin,) * len(member.table.stages),
-                    (False,) * len(member.table.stages),
-                    member.stages_done,
-                )
-                for member in members
-            )
+        members = cohort.members
+        accounts, instances = self._recall(cohort)
         variants = [member.variant for member in members]
         clocks, deciding = cohort.clocks_target, cohort.deciding
         if deciding >= 0:
@@ -140,8 +126,9 @@ class NeuOSArtifact(Policy):
                 priority = 1.0 + self.eps([slack for slack in slacks if slack])
                 places = mine.places
                 if mine.stages_done != member.stages_done:
-                    ahead, behind = self._member_steps[deciding][stage]
-                    place = places[stage] * priority + (behind if slacks[deciding] > 0 else ahead)
+                    below, above = self._member_steps[deciding][stage]
+                    place = places[stage]
+                    place = place + below if slacks[deciding] < 0.0 else place * priority + above
                     place = min(max(place, 0.0), self.clock_table.fastest)
                     places = (*places[:stage], place, *places[stage + 1 :])
                     mine = mine._replace(places=places, stages_done=member.stages_done)
@@ -159,6 +146,18 @@ class NeuOSArtifact(Policy):
             mine = mine._replace(low_rank=(*before, low, *rest))
             instances = (*instances[:deciding], mine, *instances[deciding + 1 :])
         return Decision(tuple(variants), clocks, Memory(accounts, instances))
+
+    def _recall(self, cohort: Cohort) -> Memory:
+        """The memory with the frames that ended since; at first all places are the middle one."""
+        members, memory = cohort.members, cohort.memory
+        if isinstance(memory, Memory):
+            return memory._replace(accounts=settle(memory.accounts, members))
+        begin = self.clock_table.fastest / 2.0
+        instances = []
+        for member in members:
+            layers = len(member.table.stages)
+            instances.append(Instance((begin,) * layers, (False,) * layers, member.stages_done))
+        return Memory(settle(None, members), tuple(instances))
 
 
 def approximates(priority: float, layers: int, low_rank: int) -> bool:
