@@ -170,6 +170,20 @@ def find_unbound(text: str) -> list[str]:
     ]
 
 
+def collect_unbound() -> dict[str, list[str]]:
+    """Collect the quantities that are bound to nothing by page, for a snapshot.
+
+    They should be rules, limits and examples: what was measured comes from a file.
+    """
+    found = {
+        page.relative_to(ROOT).as_posix(): [
+            line.partition(": ")[2] for line in find_unbound(page.read_text(encoding="utf-8"))
+        ]
+        for page in PAGES
+    }
+    return {page: sorted(quantities) for page, quantities in found.items() if quantities}
+
+
 def _blank(text: str, *patterns: re.Pattern[str]) -> str:
     """Replace what matches by as many spaces, line by line."""
     for pattern in patterns:

@@ -124,7 +124,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Write the pages; with --check return 1 if one does not match the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true")
-    parser.add_argument("--unbound", action="store_true", help="list quantities bound to nothing")
     parser.add_argument("--file", type=Path, default=FILE, help=argparse.SUPPRESS)
     parser.add_argument(
         "--pages", type=Path, nargs="*", default=bound_figures.PAGES, help=argparse.SUPPRESS
@@ -139,9 +138,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except bound_figures.FigureError as error:
             say(f"{page}: {error}")
             failed = True
-        if args.unbound:
-            for line in bound_figures.find_unbound(text):
-                say(f"{page}:{line}")
     for page, text in texts.items():
         if page.is_file() and page.read_text(encoding="utf-8") == text:
             continue

@@ -41,6 +41,7 @@ SNAPSHOTS = {
     "json_keys": "snapshot_outputs.collect_json_keys",
     "json_keys_slow": "snapshot_outputs.collect_slow_json_keys",
     "trace_schema": "snapshot_outputs.collect_trace_schema",
+    "unbound_quantities": "bound_figures.collect_unbound",
     "decisions_engine": "snapshot_decisions.collect_engine",
     "decisions_executor": "snapshot_decisions.collect_executor",
     "decisions_simulated": "snapshot_decisions.collect_simulated",
