@@ -66,7 +66,6 @@ class Run:
     def describe(self) -> dict[str, Any]:
         """Make the run's row of the table of all runs."""
         lines = "\n".join(part for part in self.report if isinstance(part, str))
-        seeds = [f"{k} {self.result[k]}" for k in self.result if k.endswith("seeds")]
         return {
             "run": f"[{self.anchor}](#{self.anchor})",
             "bars": "; ".join(_BARS.findall(lines)) or None,
@@ -76,7 +75,7 @@ class Run:
             "cores": self.machine["cores"],
             "load": self.machine["load_average_1min"],
             "others": self.machine.get("other_cores"),
-            "seeds": ", ".join(seeds) or None,
+            "seeds": describe_seeds(self.result),
             "command": f"`{self.command}`",
         }
 
@@ -88,6 +87,20 @@ class Run:
             f"```sh\n{self.command}\n```\n\n{', '.join(_describe(self.machine))}.\n\n"
             f"{to_markdown(self.report)}\n"
         )
+
+
+def describe_seeds(result: Mapping[str, Any]) -> str | None:
+    """Make one text of all entries like ``test_seeds``, each a list of seeds or their number."""
+    texts = []
+    for key in (key for key in result if key.endswith("seeds")):
+        seeds = result[key]
+        if isinstance(seeds, list):
+            whole = len(seeds) > 1 and seeds == [*range(seeds[0], seeds[-1] + 1)]
+            shown = f"{seeds[0]}-{seeds[-1]}" if whole else ",".join(map(str, seeds))
+        else:
+            shown = f"{seeds} of them"
+        texts.append(f"{key.removesuffix('seeds').rstrip('_')} {shown}".strip())
+    return "; ".join(texts) or None
 
 
 def _describe(machine: Mapping[str, Any]) -> Iterator[str]:
