@@ -15,20 +15,24 @@ On a CUDA device the input buffer is in pageable, page-locked or mapped memory, 
 when the input is on the device. Without one those rows are left out, with the reason.
 
 ``share`` is the part of a frame's response time (all stages of the model, back to back) that is
-spent before the first layer, with each of the ways.
+spent before the first layer, with each of the ways. All cells (size and encoding) are measured in
+each of several rounds, and a figure is the median over them, so that a disturbance hits one round
+of a cell and not the cell. ``mJ`` is the energy of the metered hardware for one input, back to
+back, where it can be read.
 
-Passes if at 1280x720 in bgr8 on the CPU ``as_written`` takes at least twice as long, in the median
-over the rounds; the ratio of ``resized_first``, which needs the same resize, is shown beside it.
+Passes if ``as_written`` takes at least twice as long in the median over all cells, and
+``resized_first``, which needs the same resize, is not faster.
 """
 
 from __future__ import annotations
 
 import argparse
 import array
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
@@ -40,25 +44,27 @@ from torch.nn import functional
 
 from benchmarks.harness.options import Options, echo, read_size
 from benchmarks.harness.processes import BenchmarkError
-from benchmarks.harness.tables import Report, say, say_bars, tabulate
+from benchmarks.harness.tables import Report, say, tabulate
 from benchmarks.harness.tasks import configure, load_task
-from benchmarks.harness.timing import measure_rounds, quantile_ms
+from benchmarks.harness.timing import Times, measure_rounds, quantile_ms, take_turns
 from jetson_dnn_rt.backends.base import Array
 from jetson_dnn_rt.backends.cuda.device import Cuda, regions
 from jetson_dnn_rt.backends.cuda.driver import Kernel
 from jetson_dnn_rt.backends.cuda.input import DevicePreprocessor, load_kernel
 from jetson_dnn_rt.backends.cuda.owners import open_cuda
 from jetson_dnn_rt.cameras.image_messages import view_image
+from jetson_dnn_rt.clock import SteadyClock
 from jetson_dnn_rt.errors import BackendUnavailableError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.input.encodings import ENCODINGS
 from jetson_dnn_rt.models.input.input_pass import Preprocessor
 from jetson_dnn_rt.models.input.preprocessing import Geometry, Preprocessing
+from jetson_dnn_rt.platforms.detect import detect
+from jetson_dnn_rt.platforms.platform import Platform
+from jetson_dnn_rt.platforms.power import has_power, measure_mean_power
 from jetson_dnn_rt.tasks import Work
 from jetson_dnn_rt.variants.running.pipeline import Pipeline
 
-BAR_RATIO = 2.0
-BAR_SIZE, BAR_ENCODING = (720, 1280), "bgr8"
 SIZES = [(480, 640), (720, 1280), (1080, 1920)]
 KINDS = ("bgr8", "nv12", "yuyv", "bayer_rggb8")
 MODEL_KINDS = ("detection", "segmentation", "classification")
@@ -66,6 +72,8 @@ MOST_STEPS = 2.0
 """Allowed mean difference of two ways' inputs, from rounding or the positions of Bayer pixels."""
 
 FUSED, RESIZED_FIRST, AS_WRITTEN = "fused", "resized_first", "as_written"
+BARS = {AS_WRITTEN: 2.0, RESIZED_FIRST: 1.0}
+"""Time relative to the fused pass, at least, as the median over all sizes and encodings."""
 PAGEABLE, PINNED, MAPPED = "pageable", "pinned", "mapped"
 PINNED_FRAME, MAPPED_FRAME = "pinned_frame", "mapped_frame"
 _FRAME = "frame"
@@ -94,11 +102,12 @@ def add_arguments(add: Options) -> None:
     add("--model", "builtin:detector", "whose input it is")
     add("--kind", "detection", "of the model", choices=MODEL_KINDS)
     add("--threads", 1, "of OpenCV, torch and the model", least=1)
-    add("--seconds", 5.0, "of measuring for each size and encoding", above=0, metavar="S")
+    add("--rounds", 3, "through all sizes and encodings", least=1)
+    add("--seconds", 2.0, "of measuring each of them in a round", above=0, metavar="S")
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    """Measure all sizes and encodings; a row is one way.
+    """Measure all sizes and encodings in rounds; a row is one way of one of them.
 
     `BenchmarkError` when the ways do not make the same input.
     """
@@ -107,106 +116,179 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         open_cuda().close()
     except BackendUnavailableError as error:
         missing = str(error)
-    rows: list[dict[str, Any]] = []
     with _use_threads(args.threads), ExitStack() as stack:
         config = configure("task", args.model, kind=args.kind)
         task = load_task(stack, config, threads=args.threads)
         preprocessing, pipeline = task.model.preprocessing, task.variants.pipelines[task.default]
-        for height, width in args.sizes:
-            for encoding in args.encodings:
-                say(f"zero-copy: {width}x{height} {encoding}")
-                picture = (preprocessing, height, width, encoding)
-                ways = make_ways(*picture)
-                if not missing:
-                    ways |= make_device_ways(*picture)
-                    ways |= _send_to_device(ways, make_message(encoding, height, width))
-                found = _measure(ways, pipeline, picture, args.seconds)
-                rows += [{"height": height, "width": width, "encoding": encoding, **one}
-                         for one in found]  # fmt: skip
-    bar = (*BAR_SIZE, BAR_ENCODING)
-    against = {
-        row["way"]: row["ratio"]
-        for row in rows
-        if (row["height"], row["width"], row["encoding"]) == bar
-        and row["way"] in (RESIZED_FIRST, AS_WRITTEN)
-    }
+        cells = []
+        for (height, width), encoding in product(args.sizes, args.encodings):
+            ways = make_ways(preprocessing, height, width, encoding)
+            if not missing:
+                ways |= make_device_ways(preprocessing, height, width, encoding)
+                ways |= _send_to_device(ways, make_message(encoding, height, width))
+            cells.append(Cell(preprocessing, height, width, encoding, ways))
+        for cell in take_turns(cells, args.rounds, "zero-copy"):
+            cell.measure(pipeline, args.seconds)
+        platform = stack.enter_context(detect())
+        energy_missing = ""
+        if has_power(platform):
+            for cell in cells:
+                cell.measure_energy(platform)
+        else:
+            energy_missing = "; ".join(platform.notes) or platform.reason
+        rows = [row for cell in cells for row in cell.summarize()]
+    ratios = {way: summarize_ratios(rows, way) for way in BARS}
     return {
-        **echo(args, "model threads"),
+        **echo(args, "model threads rounds"),
         "input": f"{preprocessing.width}x{preprocessing.height}",
         "rows": rows,
         "gpu_missing": missing,
-        "bar_ratio": BAR_RATIO,
-        "bar_ratios": against,
-        "passed": against[AS_WRITTEN] >= BAR_RATIO if against else None,
+        "energy_missing": energy_missing,
+        "bars": BARS,
+        "ratios": ratios,
+        "passed": all(ratios[way]["median"] >= bar for way, bar in BARS.items()),
+    }
+
+
+def summarize_ratios(rows: Sequence[Mapping[str, Any]], way: str) -> dict[str, float]:
+    """Summarize how many times as long as the fused pass a way takes, over all cells."""
+    ratios = [row["ratio"] for row in rows if row["way"] == way]
+    return {
+        "median": round(float(np.median(ratios)), 3),
+        "least": min(ratios),
+        "largest": max(ratios),
+        "cells": len(ratios),
     }
 
 
 def report(result: Mapping[str, Any]) -> Report:
     """Make a line for each way."""
     lines = [
-        f"{result['model']}, input {result['input']}, threads {result['threads']}; ratio: time "
-        f"relative to {FUSED}, median over the rounds"
+        f"{result['model']}, input {result['input']}, threads {result['threads']}; medians over "
+        f"{result['rounds']} rounds; ratio: time relative to {FUSED}, its range over the rounds"
     ]
     if result["gpu_missing"]:
         lines.append(f"no rows of a GPU: {result['gpu_missing']}")
-    for way, ratio in result["bar_ratios"].items():
-        lines.append(f"1280x720 bgr8, {way}: {ratio:.2f} times")
-    bars = f"{AS_WRITTEN} >= {BAR_RATIO:g} times at 1280x720 bgr8"
+    if result["energy_missing"]:
+        lines.append(f"no energy: {result['energy_missing']}")
+    for way, found in result["ratios"].items():
+        lines.append(
+            f"{way} over all {found['cells']} sizes and encodings: median {found['median']:.2f} "
+            f"(bar {result['bars'][way]:g}), {found['least']:.2f} to {found['largest']:.2f}"
+        )
+    columns: list[str | tuple[str, Any]] = [
+        "passes, p50 us=p50_us:.0f, p99 us=p99_us:.0f, ratio:.2f",
+        ("range", lambda row: f"{row['ratio_range'][0]:.2f} to {row['ratio_range'][1]:.2f}"),
+        "share %=share_percent:.1f",
+    ]
+    if not result["energy_missing"]:
+        columns.append("mJ=energy_mj:.2f")
     return [
         tabulate(
             result["rows"],
             ("frame", lambda row: f"{row['width']}x{row['height']}"),
             "encoding, way",
             ("copied KiB", lambda row: round(row["copied_bytes"] / 1024)),
-            "passes, p50 us=p50_us:.0f, p99 us=p99_us:.0f, ratio:.2f, share %=share_percent:.1f",
+            *columns,
         ),
         "\n".join(lines),
-        say_bars(bars, result["passed"]),
+        say_bars(
+            "medians over all sizes and encodings, "
+            + ", ".join(f"{way} >= {bar:g} times" for way, bar in result["bars"].items()),
+            result["passed"],
+        ),
     ]
 
 
-def _measure(
-    ways: Mapping[str, Way],
-    pipeline: Pipeline,
-    picture: tuple[Preprocessing, int, int, str],
-    seconds: float,
-) -> list[dict[str, Any]]:
-    preprocessing, height, width, encoding = picture
-    message = make_message(encoding, height, width)
-    step = preprocessing.scale / min(preprocessing.std)
-    difference = _find_differences(ways, message, step)
-    runs: dict[str, Callable[[], object]] = {
-        name: partial(way.run, message) for name, way in ways.items()
-    }
-    runs[_FRAME] = lambda: pipeline.run(Work(view_image(message, 0)))
-    pixels = np.frombuffer(message.data, np.uint8)
-    received = pixels.copy()
+class Cell:
+    """Frames of one size and encoding, and all ways of preparing an input from them."""
 
-    def renew() -> None:
-        """Write the message as the transport does, which leaves it in the cache."""
-        pixels[:] = received
+    def __init__(
+        self,
+        preprocessing: Preprocessing,
+        height: int,
+        width: int,
+        encoding: str,
+        ways: Mapping[str, Way],
+    ) -> None:
+        self._where = {"height": height, "width": width, "encoding": encoding}
+        self._ways = ways
+        self._message = make_message(encoding, height, width)
+        step = preprocessing.scale / min(preprocessing.std)
+        self._differences = _find_differences(ways, self._message, step)
+        self._rounds: list[dict[str, Times]] = []
+        self._energy_mj: dict[str, float] = {}
 
-    times = measure_rounds(runs, budget_s=seconds, least=5, most=2000, warm_up=2, before=renew)
-    rows = []
-    for name, way in ways.items():
-        own, fused = times[name], times[FUSED]
-        # Share of the response time before the first layer, if the input were made that way.
-        share = np.median(own / np.maximum(1, times[_FRAME] - fused + own))
-        rows.append(
+    def measure(self, pipeline: Pipeline, seconds: float) -> None:
+        """Measure one round: all ways in turn, and a frame through the whole model."""
+        message = self._message
+        runs: dict[str, Callable[[], object]] = {
+            name: partial(way.run, message) for name, way in self._ways.items()
+        }
+        runs[_FRAME] = lambda: pipeline.run(Work(view_image(message, 0)))
+        pixels = np.frombuffer(message.data, np.uint8)
+        received = pixels.copy()
+
+        def renew() -> None:
+            """Write the message as the transport does, which leaves it in the cache."""
+            pixels[:] = received
+
+        self._rounds.append(
+            measure_rounds(runs, budget_s=seconds, least=5, most=2000, warm_up=2, before=renew)
+        )
+
+    def measure_energy(self, platform: Platform) -> None:
+        """Measure the energy of an input by each way, back to back, idle power included."""
+        clock = SteadyClock()
+        for name, way in self._ways.items():
+            count = 0
+
+            def prepare(way: Way = way) -> None:
+                nonlocal count
+                way.run(self._message)
+                count += 1
+
+            begin_ns = clock.now_ns()
+            watts = measure_mean_power(platform, clock, prepare)
+            self._energy_mj[name] = watts * (clock.now_ns() - begin_ns) * 1e-6 / count
+
+    def summarize(self) -> list[dict[str, Any]]:
+        """Make a row for each way: medians over the rounds."""
+        return [
             {
+                **self._where,
                 "way": name,
                 "copied_bytes": way.copied_bytes,
                 "passes": way.passes,
-                "p50_us": round(quantile_ms(own, 0.5) * 1e3, 1),
-                "p99_us": round(quantile_ms(own, 0.99) * 1e3, 1),
-                "best_us": round(float(own.min()) * 1e-3, 1),
-                "ratio": round(float(np.median(own / fused)), 3),
-                "share_percent": round(100.0 * float(share), 2),
-                "difference_steps": difference.get(name),
-                "rounds": len(own),
+                **summarize_rounds(self._rounds, name),
+                "energy_mj": self._energy_mj.get(name),
+                "difference_steps": self._differences.get(name),
             }
-        )
-    return rows
+            for name, way in self._ways.items()
+        ]
+
+
+def summarize_rounds(rounds: Sequence[Mapping[str, Times]], way: str) -> dict[str, Any]:
+    """Summarize one way: the median over the rounds of each figure, and the range of the ratio."""
+    found: dict[str, list[float]] = {}
+    for times in rounds:
+        own, fused = times[way], times[FUSED]
+        # Share of the response time before the first layer, if the input were made that way.
+        share = np.median(own / np.maximum(1, times[_FRAME] - fused + own))
+        figures = {
+            "p50_us": quantile_ms(own, 0.5) * 1e3,
+            "p99_us": quantile_ms(own, 0.99) * 1e3,
+            "best_us": float(own.min()) * 1e-3,
+            "ratio": float(np.median(own / fused)),
+            "share_percent": 100.0 * float(share),
+        }
+        for name, value in figures.items():
+            found.setdefault(name, []).append(value)
+    return {
+        **{name: round(float(np.median(values)), 3) for name, values in found.items()},
+        "ratio_range": [round(min(found["ratio"]), 3), round(max(found["ratio"]), 3)],
+        "runs": sum(len(times[way]) for times in rounds),
+    }
 
 
 def _find_differences(ways: Mapping[str, Way], message: Any, step: float) -> dict[str, float]:

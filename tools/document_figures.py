@@ -90,15 +90,11 @@ class Run:
 
 
 def describe_seeds(result: Mapping[str, Any]) -> str | None:
-    """Make one text of all entries like ``test_seeds``, each a list of seeds or their number."""
+    """Make one text of all entries like ``test_seeds``: ``0-9``, or the number of seeds."""
     texts = []
     for key in (key for key in result if key.endswith("seeds")):
         seeds = result[key]
-        if isinstance(seeds, list):
-            whole = len(seeds) > 1 and seeds == [*range(seeds[0], seeds[-1] + 1)]
-            shown = f"{seeds[0]}-{seeds[-1]}" if whole else ",".join(map(str, seeds))
-        else:
-            shown = f"{seeds} of them"
+        shown = seeds if isinstance(seeds, str) else f"{seeds} of them"
         texts.append(f"{key.removesuffix('seeds').rstrip('_')} {shown}".strip())
     return "; ".join(texts) or None
 

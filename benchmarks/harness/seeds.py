@@ -26,7 +26,7 @@ class Seeds(NamedTuple):
 
     def describe(self) -> dict[str, Any]:
         """Entries of the result."""
-        return {"tuning_seeds": list(self.tuning), "test_seeds": list(self.test)}
+        return {"tuning_seeds": _join(self.tuning), "test_seeds": _join(self.test)}
 
 
 def add_seeds(add: Options, *, tuning: str, test: str) -> None:
@@ -59,3 +59,16 @@ def _parse(text: str, option: str) -> tuple[int, ...]:
             raise ConfigurationError(f"{option} must rise, and be at most {MOST_SEEDS}: {text!r}")
         seeds |= dict.fromkeys(range(low, high + 1))
     return tuple(seeds)
+
+
+def _join(seeds: tuple[int, ...]) -> str:
+    """Write seeds as `_parse` reads them."""
+    parts: list[str] = []
+    for first in seeds:
+        if first - 1 in seeds:
+            continue
+        last = first
+        while last + 1 in seeds:
+            last += 1
+        parts.append(str(first) if last == first else f"{first}-{last}")
+    return ",".join(parts)

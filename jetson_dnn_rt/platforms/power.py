@@ -5,16 +5,22 @@
 
 from __future__ import annotations
 
+import statistics
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Protocol
 
+from jetson_dnn_rt.clock import Clock
+from jetson_dnn_rt.errors import PlatformError
 from jetson_dnn_rt.platforms.files import SystemFiles
-from jetson_dnn_rt.platforms.platform import Power
+from jetson_dnn_rt.platforms.platform import Platform, Power
 
+POWER_NS = 1_000_000_000  # power is a mean over it: Jetsons' sensors average over some 11 ms
 _SHORTEST_NS = 1_000_000
+_PERIOD_S = 0.02
 
 
 class Meter(Protocol):
@@ -203,3 +209,46 @@ class SumMeter:
         energies = [meter.energy_j() for meter in self._meters]
         counted = [energy for energy in energies if energy is not None]
         return sum(counted) if counted else None
+
+
+def has_power(platform: Platform) -> bool:
+    """Whether `measure_mean_power` works there."""
+    return platform.energy_j() is not None or platform.power().total_w is not None
+
+
+def measure_mean_power(platform: Platform, clock: Clock, work: Callable[[], object]) -> float:
+    """Measure the mean power of the board, in watts, while `work` is called for `POWER_NS`.
+
+    Without a counter of energy the power is read on a thread of its own: readings between
+    frames would be biased, since the GPU idles then. `PlatformError` when there is none.
+    """
+    before_j = platform.energy_j()
+    samples: list[float] = []
+    stop = threading.Event()
+
+    def sample() -> None:
+        while True:
+            total_w = platform.power().total_w
+            if total_w is not None:
+                samples.append(total_w)
+            if stop.wait(_PERIOD_S):
+                return
+
+    thread = threading.Thread(target=sample, name="power", daemon=True)
+    begin_ns = clock.now_ns()
+    try:
+        if before_j is None:
+            thread.start()
+        while clock.now_ns() < begin_ns + POWER_NS:
+            work()
+    finally:
+        stop.set()
+        if before_j is None:
+            thread.join()
+    seconds = (clock.now_ns() - begin_ns) / 1e9
+    after_j = platform.energy_j()
+    if before_j is not None and after_j is not None:
+        return (after_j - before_j) / seconds
+    if not samples:
+        raise PlatformError(f"{platform.title} gave no power within {seconds:.0f} s")
+    return statistics.fmean(samples)

@@ -70,6 +70,6 @@ def test_a_verdict_is_what_the_benchmark_says_of_the_file():
 
 
 def test_seeds_are_shown_shortly():
-    result = {"seeds": 10, "tuning_seeds": [0, 1, 2], "test_seeds": [4, 7], "frames": 3}
+    result = {"seeds": 10, "tuning_seeds": "0-2", "test_seeds": "4,7", "frames": 3}
     assert document_figures.describe_seeds(result) == "10 of them; tuning 0-2; test 4,7"
     assert document_figures.describe_seeds({"frames": 3}) is None

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import statistics
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -27,6 +25,7 @@ from jetson_dnn_rt.errors import ConfigurationError, ModelError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.lab.profile.journal import ALONE, Journal, name_chunk, pack_runs, unpack_chunk
 from jetson_dnn_rt.platforms.platform import Platform
+from jetson_dnn_rt.platforms.power import has_power, measure_mean_power
 from jetson_dnn_rt.results import Result
 from jetson_dnn_rt.safety.records import read_record
 from jetson_dnn_rt.tasks import Work
@@ -40,9 +39,7 @@ from jetson_dnn_rt.variants.running.variant_set import VariantSet
 logger = logging.getLogger(__name__)
 
 SETTLE_NS = 50_000_000  # after a change of clocks and its delay: voltage, other governors
-POWER_NS = 1_000_000_000  # power is a mean over it: Jetsons' sensors average over some 11 ms
 IDLE_STEP_NS = 20_000_000
-POWER_PERIOD_S = 0.02
 CHUNK = 50  # frames between two reports of progress; as many are lost when interrupted
 CURRENT = "current"  # clocks that were not set
 
@@ -248,52 +245,16 @@ class Profiler:
         return present
 
     def _measure_power(self) -> tuple[dict[Key, float], float | None]:
-        if self.platform.energy_j() is None and self.platform.power().total_w is None:
+        if not has_power(self.platform):
             return {}, None
-        idle_w = self._mean_power(self._rest)
+        measure = partial(measure_mean_power, self.platform, self.clock)
+        idle_w = measure(self._rest)
         power_w = {}
         for task in self.tasks:
             for name, pipeline in task.variants.pipelines.items():
                 runs = map(pipeline.run, map(Work, itertools.cycle(self.frames)))
-                power_w[task.name, name] = self._mean_power(partial(next, runs))
+                power_w[task.name, name] = measure(partial(next, runs))
         return power_w, idle_w
 
     def _rest(self) -> None:
         self.clock.sleep_until_ns(self.clock.now_ns() + IDLE_STEP_NS)
-
-    def _mean_power(self, work: Callable[[], object]) -> float:
-        """Measure the mean power of the board, in watts, while `work` is called repeatedly.
-
-        Without a counter of energy the power is read on a thread of its own: readings between
-        frames would be biased, since the GPU idles then.
-        """
-        before_j = self.platform.energy_j()
-        samples: list[float] = []
-        stop = threading.Event()
-
-        def sample() -> None:
-            while True:
-                total_w = self.platform.power().total_w
-                if total_w is not None:
-                    samples.append(total_w)
-                if stop.wait(POWER_PERIOD_S):
-                    return
-
-        thread = threading.Thread(target=sample, name="power", daemon=True)
-        begin_ns = self.clock.now_ns()
-        try:
-            if before_j is None:
-                thread.start()
-            while self.clock.now_ns() < begin_ns + POWER_NS:
-                work()
-        finally:
-            stop.set()
-            if before_j is None:
-                thread.join()
-        seconds = (self.clock.now_ns() - begin_ns) / 1e9
-        after_j = self.platform.energy_j()
-        if before_j is not None and after_j is not None:
-            return (after_j - before_j) / seconds
-        if not samples:
-            raise ConfigurationError(f"{self.platform.title} gave no power within {seconds:.0f} s")
-        return statistics.fmean(samples)

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.evt import LAWS, draw_times
+from benchmarks.evt.laws import DEVELOPED_WITH, draw_times
 from jetson_dnn_rt.lab.wcet.conditions import CONDITIONS
 from jetson_dnn_rt.lab.wcet.evt import LEAST_COUNT, fit_block_maxima, judge
 from jetson_dnn_rt.lab.wcet.statement import Support
 
-BY_NAME = {law.name: law for law in LAWS}
+BY_NAME = {law.name: law for law in DEVELOPED_WITH}
 
 
 def draw(name, seed=0, count=10_000):
@@ -37,11 +37,11 @@ def test_independent_times_are_bounded():
     assert campaign.support is Support.EXTRAPOLATED
     assert [bound.exceedance for bound in campaign.bounds] == [1e-3, 1e-4, 1e-6]
     supports = [bound.support for bound in campaign.bounds]
-    assert supports == [Support.SUPPORTED, Support.EXTRAPOLATED, Support.EXTRAPOLATED]
+    assert supports == [Support.SUPPORTED, Support.EXTRAPOLATED, Support.UNPROVEN]
     assert campaign.bounds[0].method == "order statistics"
     law = BY_NAME["GPD, xi 0"]
     assert law.quantile is not None
-    for bound in campaign.bounds:
+    for bound in campaign.bounds[:2]:
         truth = law.quantile(bound.exceedance)
         assert truth <= bound.upper_ns <= 2.0 * truth
         assert bound.estimate_ns < bound.upper_ns
@@ -51,9 +51,9 @@ def test_independent_times_are_bounded():
     assert campaign.statement.endswith("extrapolated, some board")
 
 
-@pytest.mark.parametrize("name", [law.name for law in LAWS if law.kind == "iid"])
+@pytest.mark.parametrize("name", [law.name for law in DEVELOPED_WITH if law.kind == "iid"])
 def test_bounds_of_known_laws_cover_and_are_tight(name):
-    """`benchmarks evt` has the figures over 200 trials; here one of four may miss."""
+    """`benchmarks evt` has the figures over 200 seeds; here one of four may miss."""
     campaigns = [judge_law(name, seed, exceedances=(1e-4,)) for seed in range(4)]
     uppers_ns = [c.bounds[0].upper_ns for c in campaigns if c.support is not Support.UNPROVEN]
     ratios = np.array(uppers_ns) / BY_NAME[name].quantile(1e-4)
@@ -127,11 +127,11 @@ def test_a_coarse_timer_is_no_fault():
     assert campaign.support is Support.EXTRAPOLATED
     fine = judge_law("lognormal, sigma 0.25", 3)
     for coarse_bound, bound in zip(campaign.bounds, fine.bounds, strict=True):
-        assert coarse_bound.upper_ns == pytest.approx(bound.upper_ns, rel=0.05)
+        assert coarse_bound.upper_ns == pytest.approx(bound.upper_ns, rel=0.05, nan_ok=True)
 
 
-def test_bounds_end_where_nothing_could_contradict_them():
-    campaign = judge_law("GPD, xi 0", exceedances=(0.01, 1e-6, 1e-7, 9.3e-15))
+def test_bounds_end_where_their_coverage_was_not_shown():
+    campaign = judge_law("GPD, xi 0", exceedances=(0.01, 1e-4, 9e-5, 9.3e-15))
     supports = [bound.support for bound in campaign.bounds]
     assert supports[:2] == [Support.SUPPORTED, Support.EXTRAPOLATED]
     assert supports[2:] == [Support.UNPROVEN, Support.UNPROVEN]
@@ -164,7 +164,7 @@ def test_the_same_answer_again_and_in_another_unit():
     assert judge(times, title="a") == judge(times, title="a")
     microseconds = judge(times / 1e3, title="a")
     for one, other in zip(judge(times, title="a").bounds, microseconds.bounds, strict=True):
-        assert one.upper_ns / 1e3 == pytest.approx(other.upper_ns, rel=0.01)
+        assert one.upper_ns / 1e3 == pytest.approx(other.upper_ns, rel=0.01, nan_ok=True)
 
 
 def test_maxima_are_those_of_whole_blocks():

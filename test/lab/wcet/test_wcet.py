@@ -49,13 +49,13 @@ def run_json(capsys, *arguments):
 
 
 def test_every_campaign_gets_a_verdict(traces, capsys):
-    code, result = run_json(capsys, "wcet", traces["first"], "--exceedance", "1e-2,1e-4")
+    code, result = run_json(capsys, "wcet", traces["first"], "--exceedance", "1e-2,5e-4")
     assert code == 0
     full, tucker = result["campaigns"]
     assert (full["task"], full["variant"]) == ("detector", "full@null")
     assert full["verdict"] == "extrapolated"
     assert [bound["verdict"] for bound in full["bounds"]] == ["supported", "extrapolated"]
-    assert full["bounds"][1]["upper_ms"] > full["bounds"][1]["estimate_ms"] > 20.0
+    assert full["bounds"][1]["upper_ms"] > full["bounds"][1]["estimate_ms"] > 19.0
     assert full["warm_up"] == 10
     assert tucker["variant"] == "tucker@null"
     assert tucker["verdict"] == "unproven"
@@ -88,7 +88,7 @@ def test_a_second_campaign_holds_or_refutes(traces, capsys):
     code, result = run_json(capsys, "wcet", traces["first"], "--validate", traces["second"])
     assert code == 0
     found = result["campaigns"][0]["validation"]
-    assert [one["refuted"] for one in found] == [False, False]
+    assert [one["refuted"] for one in found] == [False]
     assert found[0]["claimed"] == pytest.approx(2.99)
     assert main(["wcet", traces["first"], "--validate", traces["slower"]]) == 1
     assert "REFUTED" in capsys.readouterr().out
