@@ -234,8 +234,8 @@ def report(result: Mapping[str, Any]) -> Report:
         *parts,
         tabulate(result["bars"], "bars of horizon=bar, cell, met, figures"),
         say_bars(
-            f"horizon in every cell: misses <= {MISS_BAR:.1%} or the oracle misses too, energy and "
-            f"accuracy within {SHARE_BAR:.0%} of the oracle's",
+            f"horizon in every cell: misses <= {MISS_BAR:.1%} or the oracle misses too, energy "
+            f"and accuracy within {SHARE_BAR:.0%} of the oracle's",
             result["passed"],
         ),
     ]

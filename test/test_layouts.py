@@ -105,6 +105,13 @@ def test_foxglove_s_panels_are_each_in_the_window_once():
     assert all(re.fullmatch(r"[A-Za-z]+!\w+", name) for name in shown)
 
 
+def test_foxglove_shows_the_titles_of_panels():
+    """Under the one key that its panels read; `title` in a plot is ignored."""
+    titled = [panel for name, panel in read_panels().items() if name[:4] in ("Plot", "Imag")]
+    assert all(panel["foxglovePanelTitle"] for panel in titled)
+    assert not any("title" in panel for panel in titled)
+
+
 def test_foxglove_draws_boxes_over_the_camera_s_pictures():
     mode = read_panels()["Image!boxes"]["imageMode"]
     assert mode == {

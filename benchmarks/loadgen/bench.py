@@ -34,6 +34,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import ModuleType
@@ -45,7 +46,7 @@ from benchmarks.harness.tables import Report, say, tabulate
 from benchmarks.harness.tasks import configure, write_frames
 from benchmarks.overload.bench import NODES, ConsumerSpec, export
 from jetson_dnn_rt.config.task import TaskConfig
-from jetson_dnn_rt.errors import BackendUnavailableError
+from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError
 from jetson_dnn_rt.safety.children import python_command
 
 CLIENT = "benchmarks.loadgen.client"
@@ -60,6 +61,7 @@ FIX = (
 
 SUMMARY, DETAIL, QUERIES = "mlperf_log_summary.txt", "mlperf_log_detail.txt", "queries.json"
 """Files of a run: LoadGen's own two, and the times of each query."""
+SHARES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}
 _CONSTRAINTS = {
     "Performance constraints satisfied": "bound",
     "Min duration satisfied": "duration",
@@ -189,6 +191,8 @@ def add_arguments(add: Options) -> None:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Run every workload on every side; `BackendUnavailableError` without LoadGen."""
+    if 1e3 / args.qps <= args.margin_ms:
+        raise ConfigurationError(f"--margin-ms leaves nothing of a period at --qps {args.qps:g}")
     load_loadgen()
     workloads = make_workloads(tuple(args.segmenter_size))
     runs = []
@@ -277,14 +281,16 @@ def report(result: Mapping[str, Any]) -> Report:
             "workload, side, LoadGen=verdict",
             ("not satisfied", lambda row: ", ".join(row["unsatisfied"]) or "-"),
             "queries, bound ms=bound_ms:.1f, over bound=over_bound, unanswered",
-            "p50 ms=latency_ms.p50:.1f, p99 ms=latency_ms.p99:.1f",
-            # Beyond the last answer there is no time to give.
-            ("p99.9 ms", _show_tail),
+            *(
+                (f"{name} ms", partial(_show_latency, name, share))
+                for name, share in SHARES.items()
+            ),
         ),
     ]
 
 
-def _show_tail(run: Mapping[str, Any]) -> str:
-    if run["unanswered"] > 0.001 * run["queries"]:
+def _show_latency(name: str, share: float, run: Mapping[str, Any]) -> str:
+    """Show a percentile; beyond the last answer there is no time to give."""
+    if run["unanswered"] > (1.0 - share) * run["queries"]:
         return "unanswered"
-    return f"{run['latency_ms']['p99.9']:.1f}"
+    return f"{run['latency_ms'][name]:.1f}"

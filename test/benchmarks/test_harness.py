@@ -66,6 +66,8 @@ def test_benchmarks_are_listed(capsys):
         ("decide --policies static,best", "policy must be one of"),
         ("evt --laws nonsense", "slow mode apart"),
         ("evt --exceedance 0", "--exceedance: must be > 0"),
+        ("loadgen --qps 300", "--margin-ms leaves nothing of a period"),
+        ("loadgen --workloads nobody", "invalid choice"),
         ("multi-dnn --device cpu --models vgg16 --mix 1,2", "--mix needs 1 numbers"),
         ("multi-dnn --device cpu --models no_such", "has no classifier 'no_such'"),
         ("paper003 --minutes nan", "--minutes: must be >= 0"),

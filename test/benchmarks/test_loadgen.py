@@ -115,6 +115,15 @@ def test_a_shortened_run_passes_nothing_but_may_fail():
     assert judge([valid, late], shortened=True) is False
 
 
+def test_a_percentile_beyond_the_last_answer_is_not_shown():
+    run = {"workload": "ssd", "side": "ours", "queries": 300, **read_summary(SUMMARY)}
+    result = {"loadgen_version": "5", "qps": 15.0, "shortened_to_s": 20.0}
+    for unanswered, shown in {0: "25.0 60.5 70.0", 2: "25.0 60.5 unanswered"}.items():
+        runs = [{**run, "unanswered": unanswered}]
+        text = benches.show("loadgen", {**result, "runs": runs})
+        assert text.splitlines()[-1].split()[-3:] == shown.split()
+
+
 @pytest.mark.parametrize(
     ("module", "text"),
     [

@@ -45,7 +45,7 @@ TAIL_COUNT = 10_000
 REACH = 1.0
 """Extrapolation ends where this many exceedances are expected in the campaign. With 0.01, which is
 1e-6 from 10,000 frames, bounds of two held-out laws of ten (normal, Burr) covered the quantile in
-78 % of the campaigns, not in 95 % (``benchmarks/results/evt_far.json``): such a bound is refused."""
+78 % of the campaigns, not in 95 % (``benchmarks/results/evt_far.json``): it is refused."""
 MARGIN = 0.2
 """Margin on the high-water mark if there is no bound: a rule of thumb, and called one."""
 

@@ -1,7 +1,7 @@
 # Copyright 2026 jetson_dnn_rt authors
 # SPDX-License-Identifier: Apache-2.0
 
-"""Tracks for the stages of all tasks, as many as ran at once; which worker ran one is unknown."""
+"""Tracks on which the stages of all tasks are shown; which worker ran one is not traced."""
 
 from __future__ import annotations
 
