@@ -44,7 +44,7 @@ from torch.nn import functional
 
 from benchmarks.harness.options import Options, echo, read_size
 from benchmarks.harness.processes import BenchmarkError
-from benchmarks.harness.tables import Report, say_bars, tabulate
+from benchmarks.harness.tables import Report, say, say_bars, tabulate
 from benchmarks.harness.tasks import configure, load_task
 from benchmarks.harness.timing import Times, measure_rounds, quantile_ms, take_turns
 from jetson_dnn_rt.backends.base import Array
