@@ -21,7 +21,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # the benchmarks are not installed
 
-from benchmarks.fronts.contest import DESK, HINDSIGHT, OURS, REFERENCE  # noqa: E402
+from benchmarks.fronts.contest import DESK, HINDSIGHT, OURS  # noqa: E402
 from benchmarks.harness.tables import say  # noqa: E402
 
 RESULT = ROOT / "benchmarks" / "results" / "fronts.json"
@@ -35,7 +35,7 @@ STYLES = {
     "alert": ("#0072B2", "s"),
     DESK: ("#000000", "P"),
     HINDSIGHT: ("#000000", "X"),
-    REFERENCE: ("#999999", "*"),
+    "oracle": ("#999999", "*"),
 }
 """Okabe & Ito's colours; the other policies get those below, by name."""
 OTHERS = ("#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#332288", "#882255", "#44AA99", "#DDCC77")
@@ -52,8 +52,8 @@ def find_styles(scenarios: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, 
 
 
 def label(point: Mapping[str, Any]) -> str:
-    """What a point is called: a policy by its name, the rest by its group."""
-    return str(point["name"] if point["group"] == "policy" else point["group"])
+    """What a point is called: a static choice by who made it, the others by their name."""
+    return str(point["group"] if point["group"] in (DESK, HINDSIGHT) else point["name"])
 
 
 def draw_accuracy(panel: Any, scenario: Mapping[str, Any], styles: Mapping[str, Any]) -> None:
