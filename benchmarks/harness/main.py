@@ -36,7 +36,7 @@ BENCHMARKS = {
     "backends": "the same networks on every back end, whole and in stages, and on OpenCV DNN",
     "boundary": "what a worker does between two stages, part by part",
     "cancel": "how soon a run that is under way ends, and what that is worth under overload",
-    "coordinate": "two networks and a background load that comes and goes: policies in turn",
+    "coordinate": "every static variant beside the policies: which load needs a coordinator",
     "dashcam": "a real drive through YOLOX and the segmenter: frames met, boxes correct",
     "decide": "cost of a decision of each policy, over all clock configurations",
     "engine": "cost of the engine alone, compiled and as Python",
