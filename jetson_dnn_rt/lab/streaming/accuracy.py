@@ -37,7 +37,7 @@ class Timed:
 
 def find_newest(
     available_ns: npt.ArrayLike, instants_ns: npt.ArrayLike
-) -> npt.NDArray[np.signedinteger[Any]]:
+) -> npt.NDArray[np.signedinteger]:
     """Find the newest of some results, whose times do not decrease, at each instant.
 
     Indices into `available_ns`, -1 before the first one. A result counts at the instant at which

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ from jetson_dnn_rt.models.input.preprocessing import Floats, Geometry
 from jetson_dnn_rt.results import Detections
 
 Integers = npt.NDArray[np.integer]
-AnyFloats = npt.NDArray[np.floating[Any]]
+AnyFloats = npt.NDArray[np.floating]
 """Floats of any precision."""
 
 _BLOCK = 256  # boxes compared with each other at a time
