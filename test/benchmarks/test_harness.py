@@ -65,7 +65,7 @@ def test_benchmarks_are_listed(capsys):
         ("dashcam --data /none", "give the folder with --data"),
         ("decide --policies static,best", "policy must be one of"),
         ("evt --laws nonsense", "slow mode apart"),
-        ("evt --exceedance 0", "--exceedance: must be > 0"),
+        ("evt --exceedances 0", "--exceedances: must be > 0"),
         ("loadgen --qps 300", "--margin-ms leaves nothing of a period"),
         ("loadgen --workloads nobody", "invalid choice"),
         ("multi-dnn --device cpu --models vgg16 --mix 1,2", "--mix needs 1 numbers"),
