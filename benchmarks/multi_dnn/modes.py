@@ -29,7 +29,13 @@ import torch
 
 from benchmarks.harness.queue import FifoQueue
 from benchmarks.harness.timing import Times, measure_rounds, quantile_ms
-from benchmarks.multi_dnn.networks import NetworkSpec, Prepared, load_module, run_outputs
+from benchmarks.multi_dnn.networks import (
+    NetworkSpec,
+    Prepared,
+    load_module,
+    load_part,
+    run_outputs,
+)
 from jetson_dnn_rt.backends.base import Runner
 from jetson_dnn_rt.backends.registry import create_runner, inspect_backend
 from jetson_dnn_rt.errors import JetsonDnnRtError
@@ -51,7 +57,7 @@ _WARM_UP_RUNS = 3
 Outputs = list[npt.NDArray[Any]]
 
 
-# -- modes a and b: a process for each network ---------------------------------------------------
+# -- modes a, b and e: a process for each network ------------------------------------------------
 
 
 class ProcessFailedError(JetsonDnnRtError):
@@ -59,13 +65,33 @@ class ProcessFailedError(JetsonDnnRtError):
 
 
 @dataclass(frozen=True)
+class Variant:
+    """Variant of a network, as ``full@torch-fp16``, and its time alone."""
+
+    form: str
+    backend: str
+    precision: str
+    alone_ms: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """Name of the variant, as in the package."""
+        form = "full" if self.form == "original" else self.form
+        return f"{form}@{self.backend}-{self.precision}"
+
+
+@dataclass(frozen=True)
 class Load:
-    """Network for a process to load, with its name and the ranks of decomposed layers."""
+    """Network for a process to load, with its name and the ranks of decomposed layers.
+
+    With a variant, which is of the original network, its back end runs it, and else plain torch.
+    """
 
     spec: NetworkSpec
     form: str
     ranks: Mapping[str, Ranks]
     path: Path
+    variant: Variant | None = None
 
 
 class Caller:
@@ -83,6 +109,30 @@ class Caller:
         with torch.inference_mode():
             image = self._image.to(self._device, non_blocking=True)
             return [value.cpu().numpy() for value in run_outputs(self._module, image)]
+
+    def close(self) -> None:
+        """Release nothing: the module goes with this object."""
+
+
+class BackendCaller:
+    """Network on a back end of the package, without its executor."""
+
+    def __init__(self, load: Load, threads: int) -> None:
+        assert load.variant is not None
+        part = load_part(load.spec, load.path)
+        variant = load.variant
+        self._runner = create_runner(part, variant.backend, variant.precision, threads=threads)
+        self._image = _fill_input(self._runner, load.spec.make_image())
+        for _ in range(_WARM_UP_RUNS):
+            self.run()
+
+    def run(self) -> Outputs:
+        """Run once, from the input buffer to the outputs on the host."""
+        return _run_once(self._runner, self._image)
+
+    def close(self) -> None:
+        """Release the runner."""
+        self._runner.close()
 
 
 def _pin(image: npt.NDArray[np.float32], device: str) -> torch.Tensor:
@@ -103,15 +153,18 @@ def run_for(run: Callable[[], object], seconds: float) -> Times:
 def serve(connection: Connection, barrier: Barrier, device: str, threads: int) -> None:
     """Serve requests of the parent until it closes the connection; target of the processes."""
     torch.set_num_threads(threads)
-    callers: dict[str, Caller] = {}
+    callers: dict[str, Caller | BackendCaller] = {}
 
     def open_device() -> None:
         torch.zeros(1, device=device)
 
     def load(what: Load) -> None:
-        callers[what.form] = Caller(what, device)
+        plain = what.variant is None
+        callers[what.form] = Caller(what, device) if plain else BackendCaller(what, threads)
 
     def drop() -> None:
+        for caller in callers.values():
+            caller.close()
         callers.clear()
         free_device_memory(device)
 
@@ -140,11 +193,11 @@ def serve(connection: Connection, barrier: Barrier, device: str, threads: int) -
 
 
 class Processes:
-    """Processes of modes a and b; the context is entered when each has its device and imports.
+    """Processes of modes a, b and e; the context is entered when each has its device and imports.
 
-    Each holds networks, and calls one repeatedly, kernel by kernel, in plain torch; all of them
-    start a round at one barrier. They stay from row to row: the networks are exchanged, CUDA's
-    context and the imports are paid for once.
+    Each holds networks, and calls one repeatedly, in plain torch, kernel by kernel, or on a back
+    end; all of them start a round at one barrier. They stay from row to row: the networks are
+    exchanged, CUDA's context and the imports are paid for once.
     """
 
     def __init__(self, count: int, device: str, threads: int) -> None:
@@ -334,10 +387,10 @@ def _use_stream(device: str, threads: int) -> Iterator[Callable[[], object]]:
         yield settle
 
 
-# -- mode e: this package ------------------------------------------------------------------------
+# -- modes f and g: this package -----------------------------------------------------------------
 
 BACKENDS = {"cpu": ("openvino", "onnxruntime", "torch"), "cuda": ("torch",)}
-"""Back ends that are tried by default; TensorRT takes minutes to build these networks."""
+"""Back ends that modes e to g try by default; TensorRT takes minutes to build these networks."""
 
 DEADLINES = 20
 """Relative deadline, as a multiple of the time of all networks one after the other. It is the same
@@ -346,27 +399,12 @@ for all: each submits its next frame at once, and a shorter deadline would starv
 _LEAST_DEADLINE_NS = 200_000_000
 
 
-@dataclass(frozen=True)
-class Variant:
-    """Variant of a network, as ``full@torch-fp16``, and its time alone."""
-
-    form: str
-    backend: str
-    precision: str
-    alone_ms: float = 0.0
-
-    @property
-    def name(self) -> str:
-        """Name of the variant, as in the package."""
-        return f"{'full' if self.form == 'original' else 'tucker'}@{self.backend}-{self.precision}"
-
-
-def list_variants(prepared: Prepared, backends: Sequence[str]) -> list[Variant]:
-    """List all variants that could run here."""
+def list_variants(form: str, backends: Sequence[str]) -> list[Variant]:
+    """List all variants of a form that could run here."""
     found = []
     for info in map(inspect_backend, backends):
         precisions = info.precisions if info.available else ()
-        found += [Variant(f, info.name, p) for p in precisions for f in prepared.forms]
+        found += [Variant(form, info.name, precision) for precision in precisions]
     return found
 
 
@@ -376,10 +414,10 @@ def make_runner(prepared: Prepared, variant: Variant, threads: int) -> Runner:
     return create_runner(part, variant.backend, variant.precision, threads=threads)
 
 
-def choose_variant(
+def time_variants(
     prepared: Prepared, variants: Sequence[Variant], threads: int, seconds: float
-) -> tuple[Variant, dict[str, float | str]]:
-    """Run all in turn, alone; return the fastest by the median, and medians in ms by name.
+) -> dict[str, float | str]:
+    """Run all in turn, alone; return medians in ms by name.
 
     A variant that cannot run here has a text in place of the median.
     """
@@ -396,11 +434,19 @@ def choose_variant(
             stack.callback(runner.close)
             calls[variant.name] = partial(_run_once, runner, _fill_input(runner, image))
         times = measure_rounds(calls, budget_s=seconds, least=3, most=200)
-    medians = {name: quantile_ms(taken, 0.5) for name, taken in times.items()}
-    tried.update({name: round(value, 4) for name, value in medians.items()})
-    best = min(medians, key=medians.__getitem__)
-    chosen = next(variant for variant in variants if variant.name == best)
-    return replace(chosen, alone_ms=medians[best]), tried
+    return tried | {name: round(quantile_ms(taken, 0.5), 4) for name, taken in times.items()}
+
+
+def choose_variant(
+    variants: Sequence[Variant], times_ms: Mapping[str, float | str]
+) -> Variant | None:
+    """Choose the fastest of the variants that ran; None where none did."""
+    ran = [
+        replace(variant, alone_ms=time_ms)
+        for variant in variants
+        if isinstance(time_ms := times_ms[variant.name], float)
+    ]
+    return min(ran, key=lambda variant: variant.alone_ms, default=None)
 
 
 def _fill_input(runner: Runner, image: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -32,8 +32,21 @@ from jetson_dnn_rt.models.graph.layers import replace_module
 from jetson_dnn_rt.models.graph.splitting import Split, StagePart, find_layers
 from jetson_dnn_rt.models.graph.tracing import fold_shapes, trace
 from jetson_dnn_rt.models.model import make_probe_input
-from jetson_dnn_rt.variants.decomposition import Layer, Ranks, build_structure, describe_layer
+from jetson_dnn_rt.models.sources.registry import load_model
+from jetson_dnn_rt.variants.decomposition import (
+    Layer,
+    Ranks,
+    build_structure,
+    describe_layer,
+    load_reduced,
+    stored_steps,
+)
+from jetson_dnn_rt.variants.library.library import Library
 from jetson_dnn_rt.variants.measuring.macs import LayerCost, count
+from jetson_dnn_rt.variants.spec import DecompositionSpec
+
+if TYPE_CHECKING:
+    from jetson_dnn_rt.demo.builtin import BuiltinName
 
 REDUCTIONS = {"vgg16": 81.0, "resnet152": 38.6, "inception_v3": 62.8, "regnet_y_32gf": 35.8}
 """Per cent of the multiply-accumulates that Tucker removes in the paper (its figure 3)."""
@@ -46,6 +59,9 @@ SMALL = 64
 
 LEAST_INPUT = {"inception_v3": 75}
 """Least input in pixels: the pooling leaves nothing of a smaller one."""
+
+RECOVERED = DecompositionSpec("tucker", "macs", 0.5)
+"""What ``benchmarks recovery`` makes of the built-in networks."""
 
 _LEAST_REDUCTION = 2.0  # per cent; below there is nothing to decompose (1x1, depthwise)
 _BUILTIN = "builtin:"
@@ -63,6 +79,11 @@ class NetworkSpec:
     def input_shape(self) -> tuple[int, int, int, int]:
         """``(1, 3, H, W)``."""
         return (1, 3, *self.size)
+
+    @property
+    def is_builtin(self) -> bool:
+        """Whether it has trained weights: those of a built-in model."""
+        return self.name.startswith(_BUILTIN)
 
     @staticmethod
     def of(name: str, side: int) -> NetworkSpec:
@@ -82,7 +103,7 @@ class NetworkSpec:
 
     def build(self, *, weights: bool = True) -> nn.Module:
         """Build the network in evaluation mode, or without weights, for `load_module`."""
-        if self.name.startswith(_BUILTIN):
+        if self.is_builtin:
             from jetson_dnn_rt.demo.builtin import load
 
             return load(self.name.removeprefix(_BUILTIN))
@@ -107,7 +128,7 @@ class NetworkSpec:
     def make_image(self) -> npt.NDArray[np.float32]:
         """Make the input of all modes, float32 [1, 3, H, W]."""
         values = np.random.default_rng(_SEED).standard_normal(self.input_shape, np.float32)
-        return values if not self.name.startswith(_BUILTIN) else (values * 0.1 + 0.5)
+        return values if not self.is_builtin else (values * 0.1 + 0.5)
 
 
 def _torchvision() -> Any:
@@ -148,8 +169,10 @@ def _calibrate(module: nn.Module, shape: tuple[int, ...]) -> None:
 class Prepared:
     """Network by form, cut into jobs, and the ranks of decomposed layers.
 
-    Forms are ``original`` and, if a layer could be decomposed, ``tucker``. `reduction` is the per
-    cent of the multiply-accumulates that the decomposition removes, `asked` the target.
+    Forms are ``original``; if a layer could be decomposed, ``tucker``; and ``recovered``, of a
+    built-in network that the library has at half of its operations, taught by the original.
+    `reduction` is the per cent of the multiply-accumulates that the decomposition of ``tucker``
+    removes, `asked` the target.
     """
 
     spec: NetworkSpec
@@ -167,6 +190,27 @@ class Prepared:
             self._parts[form] = Split(self.spec.name, graph, self.spec.size, ()).part(0)
         return self._parts[form]
 
+    @property
+    def reduced_form(self) -> str:
+        """Form of a reduced network that is as accurate as the original; empty for none.
+
+        Random weights have no accuracy: their decomposition stands for the time of a good one.
+        """
+        if "recovered" in self.forms:
+            return "recovered"
+        return "" if self.spec.is_builtin or "tucker" not in self.forms else "tucker"
+
+    def measure_accuracy(self, scenes: int) -> dict[str, float]:
+        """Measure mAP@0.5 or mIoU of each form of a built-in model; empty for random weights."""
+        if not self.spec.is_builtin:
+            return {}
+        from benchmarks.accuracy import compare_accuracy
+
+        name = cast("BuiltinName", self.spec.name.removeprefix(_BUILTIN))
+        graphs = {form: split.graph for form, split in self.forms.items()}
+        found = compare_accuracy(name, graphs, scenes, lambda done, total: None)
+        return {form: round(value, 4) for form, value in found.items()}
+
     def save(self, form: str, folder: Path) -> Path:
         """Write the weights for other processes; `load_module` reads them."""
         path = folder / f"{self.spec.name.replace(':', '_')}_{self.spec.size[0]}_{form}.pt"
@@ -175,14 +219,31 @@ class Prepared:
         return path
 
 
-def prepare(spec: NetworkSpec, jobs: int, device: str) -> Prepared:
-    """Build, decompose and cut a network; `device` is where eigenvalues are computed."""
+def find_recovered(spec: NetworkSpec, library: Library) -> fx.GraphModule | None:
+    """Find the built-in network that ``benchmarks recovery`` stored; None where there is none."""
+    if not spec.is_builtin:
+        return None
+    model = load_model(spec.name)
+    if stored_steps(model, RECOVERED, library) < 1:
+        return None
+    return load_reduced(model, RECOVERED, library)
+
+
+def prepare(spec: NetworkSpec, jobs: int, device: str, library: Library | None = None) -> Prepared:
+    """Build, decompose and cut a network; `device` is where eigenvalues are computed.
+
+    A recovered network comes from the library.
+    """
     image = torch.from_numpy(make_probe_input(*spec.size))
     graph = trace(spec.build())
     fold_shapes(graph, image)
     places = find_layers(graph, spec.size)
     cuts = choose_cuts(places, jobs)
     original = Split(spec.name, graph, spec.size, cuts)
+    forms = {"original": original}
+    recovered = find_recovered(spec, library) if library is not None else None
+    if recovered is not None:
+        forms["recovered"] = Split(spec.name, recovered, spec.size, ())
     costs = count(graph, spec.input_shape)
     layers = {
         name: layer
@@ -194,8 +255,8 @@ def prepare(spec: NetworkSpec, jobs: int, device: str) -> Prepared:
     ranks, saved = choose_ranks(layers, costs.layers, asked / 100.0 * costs.macs)
     reduction = 100.0 * saved / costs.macs
     if reduction < _LEAST_REDUCTION:
-        return Prepared(spec, {"original": original}, {}, 0.0, asked, costs.macs / 1e9)
-    keep = not spec.name.startswith(_BUILTIN)
+        return Prepared(spec, forms, {}, 0.0, asked, costs.macs / 1e9)
+    keep = not spec.is_builtin
     reduced = fx.GraphModule(graph, copy.deepcopy(graph.graph))
     for name, pair in ranks.items():
         conv = graph.get_submodule(name)
@@ -206,7 +267,7 @@ def prepare(spec: NetworkSpec, jobs: int, device: str) -> Prepared:
             if isinstance(module, nn.BatchNorm2d):  # the original keeps its own
                 replace_module(reduced, name, copy.deepcopy(module))
         _calibrate(reduced, spec.input_shape)
-    forms = {"original": original, "tucker": original.replace_graph(reduced)}
+    forms["tucker"] = original.replace_graph(reduced)
     return Prepared(spec, forms, ranks, reduction, asked, costs.macs / 1e9)
 
 
@@ -281,6 +342,13 @@ def decompose(
             assert isinstance(built[-1].bias, torch.Tensor)
             built[-1].bias.copy_(conv.bias)
     return built
+
+
+def load_part(spec: NetworkSpec, path: Path) -> StagePart:
+    """Load the original network with saved weights, for a back end to run in one piece."""
+    graph = trace(load_module(spec, {}, path))
+    fold_shapes(graph, torch.from_numpy(make_probe_input(*spec.size)))
+    return Split(spec.name, graph, spec.size, ()).part(0)
 
 
 def load_module(spec: NetworkSpec, ranks: Mapping[str, Ranks], path: Path) -> nn.Module:

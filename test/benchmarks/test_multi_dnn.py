@@ -6,6 +6,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import benches
@@ -16,6 +17,7 @@ from torch import nn
 
 from benchmarks.harness.numerics import find_error
 from benchmarks.multi_dnn import bench as figures
+from benchmarks.multi_dnn import networks
 from benchmarks.multi_dnn.modes import (
     LEAST_RUNS,
     JobQueue,
@@ -29,12 +31,14 @@ from benchmarks.multi_dnn.modes import (
     list_splits,
     list_variants,
     measure_scheduled,
+    time_variants,
 )
 from benchmarks.multi_dnn.networks import (
     NetworkSpec,
     choose_cuts,
     choose_ranks,
     decompose,
+    find_recovered,
     find_reference,
     load_module,
     prepare,
@@ -42,6 +46,7 @@ from benchmarks.multi_dnn.networks import (
 )
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.variants.decomposition import describe_layer
+from jetson_dnn_rt.variants.library.library import Library
 from jetson_dnn_rt.variants.measuring.macs import LayerCost
 
 MS = 1_000_000
@@ -78,7 +83,10 @@ def test_figures_by_hand():
 
 
 def row(name, less_than_a, **changes):
-    modes = {"e": {"less_than_a": less_than_a, "outputs_agree": True}}
+    modes = {
+        "f": {"less_than_e": -4.9, "outputs_agree": True},
+        "g": {"less_than_a": less_than_a, "outputs_agree": True},
+    }
     return {"row": name, "instances": 8, "models": ["vgg16"], "modes": modes, **changes}
 
 
@@ -93,10 +101,10 @@ def row(name, less_than_a, **changes):
         (row("mobilenet_v2", 1.0, models=["mobilenet_v2"]), "cuda", None),
         (row("mix", 1.0, models=["vgg16", "mobilenet_v2"]), "cuda", None),
         (row("vgg16", 0.0), "cpu", True),
-        (row("vgg16", -0.1), "cpu", False),
-        (row("vgg16", 5.0, modes={"e": {"less_than_a": 5.0, "less_than_b": -1.0}}), "cpu", False),
-        (row("vgg16", 90.0, modes={"c": {"outputs_agree": False}, "e": {}}), "cuda", False),
-        (row("vgg16", 90.0, modes={"e": {"note": "no memory"}}), "cuda", None),
+        (row("vgg16", 90.0, modes={"f": {"less_than_e": -5.1}, "g": {}}), "cpu", False),
+        (row("vgg16", 90.0, modes={"f": {"note": "no memory"}, "g": {}}), "cpu", None),
+        (row("vgg16", 90.0, modes={"c": {"outputs_agree": False}, "g": {}}), "cuda", False),
+        (row("vgg16", 90.0, modes={"g": {"note": "no memory"}}), "cuda", None),
     ],
 )
 def test_bars(found, device, passed):
@@ -104,6 +112,17 @@ def test_bars(found, device, passed):
     assert figures.judge({"device": device, "rows": [found]}) is passed
     both = {"device": "cuda", "rows": [found, row("resnet152", 10.0)]}
     assert figures.judge(both) is False
+
+
+def test_each_idea_has_a_figure_of_its_own():
+    rounds = {"a": [[times(20)]], "e": [[times(10)]], "f": [[times(8)]], "g": [[times(6)]]}
+    modes = figures.describe_modes(rounds, ["x"], {}, {})
+    assert figures.describe_steps(modes) == [
+        "e against a, back end: 50.0 % less",
+        "f against e, one process: 20.0 % less",
+        "g against f, smaller networks: 25.0 % less",
+    ]
+    assert figures.describe_steps({"a": {}, "f": {"note": "no memory"}}) == []
 
 
 # -- networks ----------------------------------------------------------------------------------
@@ -239,11 +258,41 @@ def test_splits_use_all_cores():
 
 
 def test_the_fastest_variant_is_chosen(small):
-    variants = list_variants(small, ["torch", "tvm"])
+    variants = [v for form in ("original", "tucker") for v in list_variants(form, ["torch"])]
     assert {"full@torch-fp32", "tucker@torch-fp32"} <= {variant.name for variant in variants}
-    chosen, tried = choose_variant(small, variants, 1, 0.0)
-    measured = {name: value for name, value in tried.items() if isinstance(value, float)}
-    assert measured[chosen.name] == min(measured.values())
+    assert set(time_variants(small, variants[:1], 1, 0.0)) == {variants[0].name}
+    times_ms = {variant.name: 9.0 for variant in variants} | {"tucker@torch-fp32": 8.0}
+    chosen = choose_variant(variants, times_ms)
+    assert (chosen.name, chosen.alone_ms) == ("tucker@torch-fp32", 8.0)
+    assert choose_variant(variants, dict.fromkeys(times_ms, "cannot run")) is None
+
+
+def test_a_decomposition_that_loses_accuracy_is_not_ours(small):
+    assert "tucker" in small.forms
+    assert small.reduced_form == ""
+    recovered = replace(small, forms={**small.forms, "recovered": small.forms["tucker"]})
+    assert recovered.reduced_form == "recovered"
+    random = replace(small, spec=NetworkSpec("vgg16", (32, 32)))
+    assert (random.reduced_form, random.measure_accuracy(1)) == ("tucker", {})
+
+
+@pytest.mark.parametrize(("steps", "found"), [(-1, None), (0, None), (5, "recovered")])
+def test_only_a_recovered_network_comes_from_the_library(monkeypatch, tmp_path, steps, found):
+    monkeypatch.setattr(networks, "stored_steps", lambda *args: steps)
+    monkeypatch.setattr(networks, "load_reduced", lambda *args: "recovered")
+    library = Library(tmp_path)
+    assert find_recovered(NetworkSpec.of("builtin:detector", 32), library) == found
+    assert find_recovered(NetworkSpec("vgg16", (32, 32)), library) is None
+
+
+def test_a_process_runs_a_variant_of_a_back_end(small, tmp_path):
+    (variant,) = [v for v in list_variants("original", ["torch"]) if v.precision == "fp32"]
+    with Processes(1, "cpu", 1) as processes:
+        load = Load(small.spec, "e", {}, small.save("original", tmp_path), variant)
+        processes.load([load])
+        (outputs,) = processes.ask("outputs", "e")
+        reference = find_reference(small.forms["original"], small.spec.make_image())
+        assert find_error(outputs, reference) < 1e-5
 
 
 def test_what_a_process_says_reaches_the_parent(small, tmp_path):
@@ -268,23 +317,30 @@ def test_what_a_process_says_reaches_the_parent(small, tmp_path):
 
 def test_the_whole_command(tmp_path, monkeypatch, capsys):
     # On CPUs without bf16 in hardware one run of those takes seconds.
-    monkeypatch.setattr(figures, "list_variants", lambda *args: list_variants(*args)[:2])
+    monkeypatch.setattr(figures, "list_variants", lambda *args: list_variants(*args)[:1])
     output = tmp_path / "multi_dnn.json"
-    options = "--models builtin:detector --instances 2 --jobs 2 --device cpu --backends torch"
-    _, result = benches.run(
-        "multi_dnn", options, "--minutes 0.01 --window 0.01 --output", str(output)
+    options = (
+        "--models builtin:detector --instances 2 --jobs 2 --device cpu --backends torch "
+        "--scenes 1 --minutes 0.01 --window 0.01 --library"
     )
+    _, result = benches.run("multi_dnn", options, str(tmp_path), "--output", str(output))
     (found,) = result["rows"]
     assert found["models"] == ["builtin:detector"] * 2
     assert found["rounds"] == 2
-    assert list(found["modes"]) == list("abcde")
+    assert list(found["modes"]) == list("abcdefg")
+    assert "no reduced network" in found["modes"].pop("g")["note"]
+    assert set(found["networks"]["builtin:detector"]["accuracy"]) == {"original", "tucker"}
+    assert found["modes"]["b"]["error_to_full"] > 0.1 > found["modes"]["f"]["error_to_full"]
     for mode, said in found["modes"].items():
         assert said["outputs_agree"], (mode, said)
         assert said["by_model"]["builtin:detector"]["count"] >= 2 * 2 * LEAST_RUNS
         assert ("less_than_a" in said) == (mode != "a")
     assert "comparison is about GPUs" in capsys.readouterr().err
-    assert json.loads(output.read_text())["rows"] == result["rows"]
-    assert "a original, processes" in benches.show("multi_dnn", result)
+    (written,) = json.loads(output.read_text())["rows"]
+    assert written["modes"]["f"] == found["modes"]["f"]
+    text = benches.show("multi_dnn", result)
+    assert "a original, processes" in text
+    assert "f against e, one process: " in text
 
 
 def test_it_needs_torch_and_no_extras():
