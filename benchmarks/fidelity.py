@@ -65,7 +65,8 @@ def add_arguments(add: Options) -> None:
     """Add the options of the benchmark."""
     add("--seconds", 60.0, "of each recorded run", above=0)
     add("--seeds", 20, "replays", least=1)
-    add("--disciplines", ["edf", "fifo"], "one run each", choices=DISCIPLINES)
+    # Under FIFO the detector's deadline is hopeless here: on a quiet machine no frame of it ends.
+    add("--disciplines", ["edf"], "one run each", choices=DISCIPLINES)
     add("--stages", 4, "of each network")
     add("--block-ms", 2000.0, "length of the blocks")
     add("--trace", None, "replay this recording instead, with --disciplines once that which it "

@@ -85,5 +85,6 @@ def test_one_task_beyond_the_bar_fails(trace):
 
 
 def test_a_trace_has_one_discipline(capsys):
-    assert harness.main(["fidelity", "--trace", "x"]) == 2
+    options = ["--disciplines", "edf", "fifo", "--trace", "x"]
+    assert harness.main(["fidelity", *options]) == 2
     assert "the one that it was recorded with" in capsys.readouterr().err
