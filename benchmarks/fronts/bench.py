@@ -46,7 +46,7 @@ from benchmarks.fronts.contest import (
 from benchmarks.fronts.worlds import calm, draw_scenario
 from benchmarks.harness.options import Options, echo
 from benchmarks.harness.seeds import add_seeds, read_seeds
-from benchmarks.harness.tables import Report, say, tabulate
+from benchmarks.harness.tables import Report, say, say_bars, tabulate
 from jetson_dnn_rt.config.nodes import POLICIES, CoordinatorConfig
 from jetson_dnn_rt.lab.simulate.bound import Bound
 from jetson_dnn_rt.lab.simulate.hindsight import TOLERANCE, Choice, Hindsight
@@ -286,4 +286,5 @@ def report(result: Mapping[str, Any]) -> Report:
             "bound J=energy_j:.4f",
         ),
         tabulate(result["bars"], "bars of horizon=bar, met, figures"),
+        say_bars("; ".join(bar["bar"] for bar in result["bars"]), result["passed"]),
     ]
