@@ -10,7 +10,7 @@ of them alike:
 
 static VARIANT  every frame of both networks in this variant, for every variant there is
 neuos_balanced, alert, d3
-                as published (see docs/coordinator.md); there are no clocks to set here
+                after their papers (see docs/coordinator.md); there are no clocks to set here
 horizon         ours; where power cannot be read there is nothing to balance it with, so by
                 default in the mode max_accuracy
 

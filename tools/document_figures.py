@@ -94,7 +94,9 @@ def describe_seeds(result: Mapping[str, Any]) -> str | None:
     texts = []
     for key in (key for key in result if key.endswith("seeds")):
         seeds = result[key]
-        shown = seeds if isinstance(seeds, str) else f"{seeds} of them"
+        shown = f"{seeds} of them"
+        if isinstance(seeds, str | list):
+            shown = seeds if isinstance(seeds, str) else ",".join(map(str, seeds))
         texts.append(f"{key.removesuffix('seeds').rstrip('_')} {shown}".strip())
     return "; ".join(texts) or None
 

@@ -5,7 +5,7 @@
 
 Campaigns are drawn from known laws and judged like measured ones, at every exceedance that the
 product gives by default. Laws that the method was developed with take the tuning seeds; laws of
-other families, on which nothing was tuned, the test seeds.
+other families, on which nothing but `REACH` was tuned, the test seeds.
 
 For laws drawn independently, the upper bound should cover the true quantile in 93 % of the
 campaigns that got one (95 % is promised; 200 seeds scatter by 1.5 points), and be at most 1.3

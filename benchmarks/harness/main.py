@@ -59,7 +59,7 @@ BENCHMARKS = {
     "start": "from the start to the first result, by part: a first and a second one",
     "streaming": "results judged by the truth when they are published, over rates and loads",
     "switching": "cost of a change of variant between two stages of a frame",
-    "overload": "against the usual rclpy node, with 1.5 to 3 times the work the machine can do",
+    "overload": "against the usual rclpy node, under less and more work than the machine can do",
     "threads": "every split of the cores, tried and played in turn: whether `auto` takes the best",
     "trace": "overhead of the trace on a job, with and without in turn",
     "tracking": "track ids: cost on a frame, and objects that change theirs over skipped frames",

@@ -305,6 +305,7 @@ def make_overrides(spec: ConsumerSpec) -> dict[str, dict[str, object]]:
             "image_height": SIZE[0],
             "confidence_threshold": task.confidence_threshold,
             "expected_frequency": task.expected_frequency,
+            "least_agreement": task.least_agreement,
         }
         if task.engine_cache != NO_CACHE:
             values["engine_cache"] = task.engine_cache

@@ -41,7 +41,8 @@ LEAST_COUNT = 1000
 LEAST_DISTINCT = 50
 """With fewer different times there is no law to fit."""
 TAIL_COUNT = 10_000
-"""From here on a slow mode of 0.5 % is found in at least 90 % of campaigns (`benchmarks evt`)."""
+"""From here on a slow mode of 0.5 % that does not overlap the fast one is found in at least 90 %
+of campaigns (`benchmarks evt`)."""
 REACH = 1.0
 """Extrapolation ends where this many exceedances are expected in the campaign. With 0.01, which is
 1e-6 from 10,000 frames, bounds of two held-out laws of ten (normal, Burr) covered the quantile in
