@@ -371,7 +371,8 @@ class Engine:
                 else:
                     on_spare_time.append(job)
             if job is None:
-                if put_aside and not is_full:
+                # On an idle machine what holds the others up is itself on spare time.
+                if put_aside and not (is_full and self._running):
                     job = self._take_spare(passed_over, now_ns)
                 for other in on_spare_time:
                     if devices.room(self.tasks[other.task], other, held) > 0:
@@ -474,8 +475,10 @@ class Engine:
                 return
         elif not job.cancel_reason:
             # It would have taken longer, how much is unknown. One nanosecond more would count as a
-            # run that fits as soon as there is a little more time.
-            self._observe(state, job, (end_ns - start_ns) * 5 // 4 + 1)
+            # run that fits as soon as there is a little more time, and less than usual as a fast
+            # one.
+            least_ns = (end_ns - start_ns) * 5 // 4 + 1
+            self._observe(state, job, max(least_ns, self._stage_ns(state, job)))
         self._end(job, now_ns, Outcome.ABORTED, job.cancel_reason or CANCELLED)
 
     def fail(
@@ -668,7 +671,8 @@ class Engine:
 
     def _may_try_its_luck(self, state: TaskState, job: Job, now_ns: int) -> bool:
         """Whether a job that is usually too late may make it in time that nobody else wants."""
-        idle = self._places.is_idle_until(job.absolute_deadline_ns, job)
+        until_ns = state.network_free_ns(job, now_ns + job.delay_ns, narrow=False)
+        idle = self._places.is_idle_until(until_ns, job)
         return idle and is_lucky(self._selector, state, job, now_ns)
 
     def _form_batch(self, job: Job, aside: Sequence[Job], now_ns: int) -> Job | None:
@@ -696,15 +700,11 @@ class Engine:
         """Start a stage, together with those of the job's mates."""
         state = self.tasks[job.task]
         variant, stage = job.variant, job.next_stage
-        usual_ns = state.usual_ns(variant, stage)
         if self._places.helping and is_in_network(state, job):
             job.work.narrow = self._places.narrow.begins(state, job, now_ns)
-            if job.work.narrow:
-                if not self._places.narrow.makes_it(state, job, now_ns):
-                    job.admission = Admission.SPARE
-                end = stage + state.spans[variant][stage]
-                _, usual_ns = state.narrow_ns(variant, stage, end)
-        usual_end_ns = now_ns + usual_ns
+            if job.work.narrow and not self._places.narrow.makes_it(state, job, now_ns):
+                job.admission = Admission.SPARE
+        usual_end_ns = now_ns + self._stage_ns(state, job)
         if self.forms_batches:
             job.due_ns = now_ns + state.budget_ns(variant, stage)
         if self._has_limits:
@@ -722,6 +722,13 @@ class Engine:
         if run is not None and run.cancels and not job.mates:
             self._plan_cancel(state, job, stage + run.span)
 
+    def _stage_ns(self, state: TaskState, job: Job) -> int:
+        """Usual time of the job's next stage, as wide as it runs."""
+        variant, stage = job.variant, job.next_stage
+        if not (job.work.narrow and is_in_network(state, job)):
+            return state.usual_ns(variant, stage)
+        return state.narrow_ns(variant, stage, stage + state.spans[variant][stage])[1]
+
     def _plan_cancel(self, state: TaskState, job: Job, then: int) -> None:
         """Find when a job that starts a stage becomes hopeless; `then` is the stage after it."""
         if job.admission is Admission.PROBE:
@@ -729,6 +736,8 @@ class Engine:
         rest_ns = 0
         if then < len(state.parameters.stages):
             rest_ns = shortest_ns(self._selector, state, job, then, state.remaining_usual_ns)
+            if job.usual_end_ns + rest_ns > job.absolute_deadline_ns:  # it tries its luck
+                rest_ns = shortest_ns(self._selector, state, job, then, state.remaining_lucky_ns)
         job.hopeless_ns = job.absolute_deadline_ns - rest_ns
         # Nothing waits for it longer than that.
         latency_ns = state.cancel_latency_ns(job.variant) or 0

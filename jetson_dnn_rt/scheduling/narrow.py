@@ -101,14 +101,18 @@ class NarrowNetworks:
             return False
         other = others[0]
         slack_ns = self._slack_ns(state, job, now_ns)
-        narrow = state.chance(job.variant, slack_ns, narrow=True)
+        narrow = state.chance(job.variant, job.next_stage, slack_ns, narrow=True)
+        wide_ns = slack_ns - max(0, other.usual_end_ns - now_ns)
+        wide = state.chance(job.variant, job.next_stage, wide_ns, narrow=False)
+        if not job.work.narrow and (narrow <= wide or wide >= SURE):
+            return False  # one that has begun narrow goes on so
         if narrow >= LIKELY:
             return True
-        until_ns = max(job.absolute_deadline_ns, other.absolute_deadline_ns)
-        if not self._places.is_idle_until(until_ns, job, other):
-            return False
-        wide_ns = slack_ns - max(0, other.usual_end_ns - now_ns)
-        return narrow > state.chance(job.variant, wide_ns, narrow=False)
+        until_ns = max(
+            state.network_free_ns(job, now_ns, narrow=True),
+            self._places.tasks[other.task].network_free_ns(other, now_ns, narrow=True),
+        )
+        return self._places.is_idle_until(until_ns, job, other)
 
     def _chance_behind(
         self, then: TaskState, after: Job, state: TaskState, job: Job, now_ns: int
@@ -118,7 +122,7 @@ class NarrowNetworks:
         decode_ns = state.remaining_usual_ns(job.variant, state.network_end)
         prepare_ns = then.usual_ns(after.variant, 0) if is_first(then, after) else 0
         slack_ns = self._slack_ns(then, after, end_ns + max(decode_ns, prepare_ns))
-        return then.chance(after.variant, slack_ns, narrow=False)
+        return then.chance(after.variant, after.next_stage, slack_ns, narrow=False)
 
     def _pays_off(
         self, state: TaskState, job: Job, then: TaskState, after: Job, behind: float, now_ns: int
@@ -131,17 +135,23 @@ class NarrowNetworks:
             return False
         if after.start_ns is not None or list(self._places.claims) != [job]:
             return False
-        until_ns = max(job.absolute_deadline_ns, after.absolute_deadline_ns)
+        if self._places.by_priority and state.parameters.priority != then.parameters.priority:
+            return False  # the higher one would pay for the lower one
+        until_ns = max(
+            state.network_free_ns(job, now_ns, narrow=True),
+            then.network_free_ns(after, now_ns, narrow=True),
+        )
         if not self._places.is_idle_until(until_ns, job, after):
             return False
         prepare_ns = then.usual_ns(after.variant, 0) if then.is_prepared else 0
         joined_ns = self._slack_ns(then, after, now_ns + prepare_ns)
-        second = then.chance(after.variant, joined_ns, narrow=True)
+        second = then.chance(after.variant, after.next_stage, joined_ns, narrow=True)
         if second < EVEN:
             return False
         slack_ns = self._slack_ns(state, job, now_ns)
-        narrow = state.chance(job.variant, slack_ns, narrow=True) + second
-        return narrow > state.chance(job.variant, slack_ns, narrow=False) + behind
+        variant, stage = job.variant, job.next_stage
+        narrow = state.chance(variant, stage, slack_ns, narrow=True) + second
+        return narrow > state.chance(variant, stage, slack_ns, narrow=False) + behind
 
     def _can_follow(self, state: TaskState, job: Job, narrow: Job, now_ns: int) -> bool:
         """Whether a job could join a network that begins narrow now."""

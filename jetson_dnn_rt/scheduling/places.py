@@ -190,7 +190,13 @@ class Places:
         if job.next_stage >= state.network_end:
             return now_ns
         if not is_first(state, job):
-            return now_ns if self._may_begin(state, job, now_ns) else AT_A_BOUNDARY
+            if self._may_begin(state, job, now_ns):
+                return now_ns
+            # It may when it is late behind what prepares or decodes: see `_is_late_behind`.
+            usual_ns = state.remaining_usual_ns(job.variant, job.next_stage)
+            late_ns = job.absolute_deadline_ns - usual_ns
+            is_kept = len(self.networks) < self.workers and late_ns > now_ns
+            return late_ns if is_kept else AT_A_BOUNDARY
         job.delay_ns = 0
         if len(self.claims) < self.workers:
             return now_ns
@@ -228,9 +234,10 @@ class Places:
 
     def _is_late_behind(self, state: TaskState, job: Job, now_ns: int) -> bool:
         """Whether the job's network would be late behind those that run, and they have time."""
-        end_ns = max([other.usual_end_ns for other in self.running])
+        ends_ns = sorted([other.usual_end_ns for other in self.running])
+        end_ns = ends_ns[len(ends_ns) - self.workers]
         usual_ns = state.remaining_usual_ns(job.variant, job.next_stage)
-        if max(now_ns, end_ns) + usual_ns <= job.absolute_deadline_ns:
+        if max(now_ns + 1, end_ns) + usual_ns <= job.absolute_deadline_ns:
             return False
         for other in self.running:
             rest_ns = self.tasks[other.task].remaining_budget_ns(other.variant, other.next_stage)
@@ -282,6 +289,11 @@ class Places:
             if self.rank(preparing, other) < rank:
                 return True
         return False
+
+    @property
+    def by_priority(self) -> bool:
+        """Whether tasks have priorities over each other."""
+        return self._queue.discipline == "priority"
 
     def rank(self, state: TaskState, job: Job) -> Rank:
         """Sort key of a ready job: see `ReadyQueue.rank`."""

@@ -293,21 +293,34 @@ class TaskState:
         wide_ns = self.remaining_usual_ns(variant, first) - self.remaining_usual_ns(variant, end)
         return wide_ns * self.narrow.budget_ns // 1000, wide_ns * self.narrow.median_ns // 1000
 
-    def chance(self, variant: str, slack_ns: int, *, narrow: bool) -> float:
-        """Share of the runs of its network that take no longer, from its last times.
+    def chance(self, variant: str, stage: int, slack_ns: int, *, narrow: bool) -> float:
+        """Share of the runs of its network from a stage on that take no longer, by the last times.
 
         Of a network in several runs the longest counts, with its part of `slack_ns`.
         """
-        first, end = int(self.is_prepared), self.network_end
+        first, end = max(stage, int(self.is_prepared)), self.network_end
         usual_ns = self.remaining_usual_ns(variant, first) - self.remaining_usual_ns(variant, end)
         if usual_ns <= 0:  # nothing is known yet
             return float(slack_ns >= 0)
         if narrow:
             return self.narrow.share_within(1000 * slack_ns // usual_ns) if self.narrow else 0.0
-        largest = max(range(first, end), key=lambda stage: self.usual_ns(variant, stage))
+        largest = max(range(first, end), key=lambda part: self.usual_ns(variant, part))
         part_ns = slack_ns * self.usual_ns(variant, largest) // usual_ns
         budget = self.budgets[variant][largest]
         return budget.share_within(self.unscaled_ns(part_ns, variant, largest))
+
+    def network_free_ns(self, job: Job, now_ns: int, *, narrow: bool) -> int:
+        """Until when a job that goes on now may need a network: its cancel, or its budget."""
+        stage, end = max(job.next_stage, int(self.is_prepared)), self.network_end
+        run = self.runs[job.variant][stage]
+        if run is not None and run.cancels:
+            return job.absolute_deadline_ns + (self.cancel_latency_ns(job.variant) or 0)
+        ahead_ns = self.remaining_budget_ns(job.variant, job.next_stage)
+        after_ns = self.remaining_budget_ns(job.variant, max(stage, end))
+        if narrow and stage < end:
+            ahead_ns -= self.remaining_budget_ns(job.variant, stage) - after_ns
+            ahead_ns += self.narrow_ns(job.variant, stage, end)[0]
+        return max(job.absolute_deadline_ns, now_ns + ahead_ns - after_ns)
 
     def observe_cancel(self, variant: str, latency_ns: int) -> None:
         """Learn how long a stage of a variant took to end after it was told to."""
@@ -350,6 +363,8 @@ class TaskState:
     def restart_budgets(self, job: Job) -> None:
         """Keep only what a probe measured: older times no longer describe the machine."""
         for (variant, index), stage in zip(job.path, job.stages, strict=True):
+            if stage.narrow:
+                continue
             self.seed(variant, index, ())
             self.observe(variant, index, stage.execution_time_ns)
 

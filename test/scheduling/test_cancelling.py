@@ -59,6 +59,14 @@ def test_a_cancelled_job_is_aborted_and_its_time_is_learned():
     assert start(engine, "a", 130) is not None  # the worker is free
 
 
+def test_a_run_that_was_cancelled_early_does_not_count_as_a_fast_one():
+    engine = make_engine(two_stages("a", 20))
+    job = start(engine, "a", 100)
+    engine.cancelled(job, 104, 100, 103)
+    budget = engine.tasks["a"].budgets["full@null"][0]
+    assert (budget.median_ns, budget.count) == (10, 2)
+
+
 def test_a_cancelled_flush_teaches_nothing_and_keeps_its_reason():
     engine = make_engine(two_stages("a", 20))
     job = start(engine, "a", 100)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -340,6 +341,119 @@ def test_a_network_that_would_be_late_does_not_wait_for_a_decoding(deadlines, be
     ran, records = play(engine, [(0, "a"), (0, "b")])
     assert [line for line in ran if line.startswith("b0 inf")] == ([begun] if begun else [])
     assert outcomes(records)["a"] is Outcome.MET
+
+
+SOMETIMES = 9 * (1.2,) + (3.0,)
+"""Narrow, nine times in ten 1.2 times as long."""
+
+
+def expect(engine, **due):
+    """It is 2000, and every task's frames are seen; those named are due then, others at 2400."""
+    watch(engine, engine.tasks)
+    for name, time in due.items():
+        engine.tasks[name].next_release_ns = time
+
+
+def make_pair(deadlines, slowdowns=SOMETIMES, **options):
+    """Engine whose first two tasks have networks that run narrow."""
+    engine = make_engine(*deadlines, device="cpu", **options)
+    for name in "ab":
+        engine.tasks[name].set_narrow(slowdowns)
+    return engine
+
+
+def take(**factors):
+    """Times of stages: the narrow network of a task takes so many times as long, or 1.2."""
+
+    def run_ns(job):
+        slow = job.work.narrow and job.next_stage == 1
+        return int(TIMES[STAGES[job.next_stage]] * (factors.get(job.task, 1.2) if slow else 1))
+
+    return run_ns
+
+
+@pytest.mark.parametrize("deadline", [200, 400])
+def test_a_started_frame_on_spare_time_goes_on_where_nothing_runs(deadline):
+    """Its place is not free for the other before its network is done: both would wait."""
+    engine = make_engine(150, deadline, device="cpu")
+    seed(engine, "a", inference=(100, 100, 100, 100, 200))
+    records = drive(engine, [(0, "a"), (0, "b")], take())
+    assert outcomes(records)["a"] is Outcome.MET
+
+
+@pytest.mark.parametrize(("due", "outcome"), [(2125, Outcome.SKIPPED), (2400, Outcome.ABORTED)])
+def test_no_frame_tries_its_luck_into_the_time_of_another(due, outcome):
+    """By its budget it needs the network until 2160, past its deadline."""
+    engine = make_engine(125, 135, device="cpu")
+    seed(engine, "a", inference=(80, 110, 150))
+    expect(engine, b=due)
+    arrivals = [(2000, "a"), (due, "b")]
+    records = drive(engine, arrivals, lambda job: 150 if job.next_stage == 1 else 10)
+    assert outcomes(records)["a"] is outcome
+    assert next(r for r in records if r.task == "b").start_ns == due
+
+
+def test_no_pair_takes_its_chance_into_the_time_of_a_third():
+    """Narrow by its budget the second runs until 2315."""
+    engine = make_pair((165, 165, 135))
+    expect(engine, c=2170)
+    records = drive(engine, [(2000, "a"), (2000, "b"), (2170, "c")], take(b=3.0))
+    assert outcomes(records)["c"] is Outcome.MET
+
+
+def test_a_frame_of_higher_priority_does_not_pay_for_one_of_lower():
+    engine = make_pair((165, 165), 8 * (1.2,) + 2 * (3.0,), discipline="priority")
+    a = engine.tasks["a"]
+    a.parameters = replace(a.parameters, priority=10)
+    expect(engine)
+    records = drive(engine, [(2000, "a"), (2000, "b")], take(a=3.0))
+    assert outcomes(records) == {"a": Outcome.MET, "b": Outcome.SKIPPED}
+
+
+def test_an_admitted_frame_that_is_met_behind_a_network_does_not_join_it():
+    engine = make_pair((500, 195, 500), 18 * (1.2,) + 2 * (3.0,))
+    engine.tasks["c"].set_narrow(18 * (1.2,) + 2 * (3.0,))
+    engine._places._load = 1.2
+    arrivals = [(0, "a"), (0, "c"), (133, "b")]
+    records = drive(engine, arrivals, take(a=1.9, b=3.0))
+    assert outcomes(records)["b"] is Outcome.MET
+
+
+def test_a_narrow_probe_says_nothing_about_wide_times():
+    engine = make_engine(400, 400, device="cpu", narrow=1.5)
+    a = engine.tasks["a"]
+    a.kept_out = 29
+    engine._places._load = 1.2
+    records = drive(engine, [(2000, "a"), (2000, "b")], take(a=1.5, b=1.5))
+    assert [stage.narrow for stage in records[0].stages] == [False, True, False]
+    assert [budget.median_ns for budget in a.budgets["full@null"]] == [10, 100, 20]
+
+
+def test_a_network_that_becomes_late_behind_a_decoding_begins_then():
+    """The decoding takes 45, not 20; begun at 131 the network is just in time."""
+    engine = make_engine(240, 251, device="cpu")
+    times = {"a": (10, 100, 45), "b": (10, 100, 20)}
+    began = []
+    records = drive(
+        engine, [(0, "a"), (0, "b")], lambda job: times[job.task][job.next_stage],
+        on_start=lambda job, now: began.append((job.task, job.next_stage, now)),
+    )  # fmt: skip
+    assert ("b", 1, 131) in began
+    assert outcomes(records) == {"a": Outcome.MET, "b": Outcome.MET}
+
+
+def test_a_network_in_parts_goes_on_narrow():
+    """The time for its rest is compared with the rest of it."""
+    stages = ("preprocess", "inference-0", "inference-1", "decode")
+    engine = Engine(1, helpers=1)
+    for name in "ab":
+        state = engine.add_task(make_task(name, 165, stages=stages), {"full@null": 4 * [Run()]})
+        engine.seed_budgets(name, "full@null", [(10, 50, 50, 20)])
+        state.set_narrow(SOMETIMES)
+    expect(engine)
+    times = (10, 60, 60, 20)
+    records = drive(engine, [(2000, "a"), (2000, "b")], lambda job: times[job.next_stage])
+    assert outcomes(records) == {"a": Outcome.MET, "b": Outcome.MET}
 
 
 @pytest.mark.parametrize(
