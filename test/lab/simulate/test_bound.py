@@ -158,8 +158,9 @@ def test_no_run_of_a_small_world_is_below_the_bound(seed):
     bound = Bound(world)
     tables = [table_of(task) for task in world.tasks]
     source = SimpleNamespace(
-        clock_table=world.clock_table, tables=tables, interference=world.interference
-    )
+        clock_table=world.clock_table, tables=tables, interference=world.interference,
+        warm_up_ns={},
+    )  # fmt: skip
     policy = Scripted(
         world.clock_table, tables, CoordinatorConfig(),
         workers=world.workers, interference=world.interference,

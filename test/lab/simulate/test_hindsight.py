@@ -17,6 +17,7 @@ def search_in(world):
     scenario = SimpleNamespace(workers=world.workers, interference=world.interference)
     source = SimpleNamespace(
         clock_table=world.clock_table,
+        warm_up_ns={},
         tables=[table_of(task) for task in world.tasks],
         interference=world.interference,
         scenario=scenario,
