@@ -141,7 +141,8 @@ def test_memory_is_what_closing_gives_back():
     clock = SteadyClock()
     size = 64 * MIB
     trial = try_variant(lambda: Fake(lambda work: None, size), make_frames(1), runs=1, clock=clock)
-    assert size - MIB <= trial.memory_bytes <= size + 16 * MIB
+    # Threads of other tests take and give back memory meanwhile.
+    assert size - 16 * MIB <= trial.memory_bytes <= size + 16 * MIB
     small = try_variant(lambda: Fake(lambda work: None), make_frames(1), runs=1, clock=clock)
     assert small.memory_bytes < 16 * MIB
 
