@@ -45,12 +45,11 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.harness.options import CORES, Options, echo
+from benchmarks.harness.options import CORES, Options, add_library, echo
 from benchmarks.harness.processes import BenchmarkError, busy_phases
 from benchmarks.harness.tables import Report, flatten, say, say_verdict, tabulate
 from benchmarks.harness.tasks import (
@@ -152,10 +151,7 @@ def add_arguments(add: Options) -> None:
     add("--confidence", 0.999, "of the policies that have one")
     add("--rounds", 6, "windows of each contestant under each load", least=1)
     add("--quick", False, "two rounds")
-    add(
-        "--engine-cache", None, "library of the variants (default ~/.cache/jetson_dnn_rt)",
-        kind=Path, metavar="DIR",
-    )  # fmt: skip
+    add_library(add)
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:

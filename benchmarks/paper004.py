@@ -39,6 +39,7 @@ import numpy as np
 from benchmarks.harness.options import Options
 from benchmarks.harness.seeds import add_seeds, read_seeds
 from benchmarks.harness.tables import Report, Table, say, tabulate
+from benchmarks.policies import COHORTS, NETWORKS
 from jetson_dnn_rt.config.nodes import CoordinatorConfig
 from jetson_dnn_rt.coordinator.policies.apnet import make_plans
 from jetson_dnn_rt.coordinator.policies.neuos_artifact import list_order
@@ -51,10 +52,6 @@ from jetson_dnn_rt.lab.simulate.simulation import SimulatedFrame
 from jetson_dnn_rt.lab.simulate.tally import Tally, summarize
 from jetson_dnn_rt.platforms.clocks import ClockSpace
 from jetson_dnn_rt.tasks import Outcome
-
-NETWORKS = ("alexnet", "googlenet", "resnet50", "vgg16")
-COHORTS = {1: NETWORKS, 4: ("cohort4",), 8: ("cohort8",)}
-"""By size: the scenarios, without their board, that are combined."""
 
 READINGS = {"paper": "neuos_", "artifact": "neuos_artifact_"}
 """What the names of a reading's policies begin with."""

@@ -28,7 +28,7 @@ from torch import fx
 
 from benchmarks.accuracy import METRICS, compare_accuracy
 from benchmarks.harness.networks import time_parts
-from benchmarks.harness.options import Options, echo
+from benchmarks.harness.options import Options, add_library, echo
 from benchmarks.harness.tables import Report, Table, flatten, say_bars, tabulate
 from benchmarks.harness.timing import quantile_ms
 from jetson_dnn_rt.backends.registry import is_installed
@@ -64,7 +64,7 @@ def add_arguments(add: Options) -> None:
     add("--steps", None, f"of recovery (default {STEPS})", kind=int, least=1)
     add("--seconds", 6.0, "of timing on each back end")
     add("--threads", 1, "of one run", least=1)
-    add("--engine-cache", None, "library (default ~/.cache/...)", kind=Path, metavar="DIR")
+    add_library(add)
     add("--quick", False, "few scenes and steps, to show that it runs; stores nothing")
 
 

@@ -46,7 +46,7 @@ from typing import Any
 import cv2
 
 from benchmarks.coordinate import build_missing, name_variants
-from benchmarks.harness.options import CORES, Options, echo
+from benchmarks.harness.options import CORES, Options, add_library, echo
 from benchmarks.harness.processes import BenchmarkError, Child
 from benchmarks.harness.tables import Report, say, say_verdict, tabulate
 from benchmarks.harness.tasks import SIZE, configure, load_task
@@ -110,10 +110,7 @@ def add_arguments(add: Options) -> None:
     add("--margin-ms", 4.0, "for transport and publication, subtracted from it")
     add("--confidence", 0.05, "least score of a box: AP wants nearly the whole curve")
     add("--threads", CORES, "of one inference (default: all cores)")
-    add(
-        "--engine-cache", None, "library of the variants (default ~/.cache/jetson_dnn_rt)",
-        kind=Path, metavar="DIR",
-    )  # fmt: skip
+    add_library(add)
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:

@@ -23,11 +23,11 @@ sys.path.insert(0, str(ROOT))  # the benchmarks are not installed
 
 from benchmarks.fronts.contest import DESK, HINDSIGHT, OURS  # noqa: E402
 from benchmarks.harness.tables import say  # noqa: E402
+from jetson_dnn_rt.lab.simulate.hindsight import TOLERANCE  # noqa: E402
 
 RESULT = ROOT / "benchmarks" / "results" / "fronts.json"
 FOLDER = ROOT / "docs" / "images"
 FLOOR = 0.95
-TOLERANCE = 0.005
 COLUMNS = 3
 
 STYLES = {

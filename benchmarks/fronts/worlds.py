@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from benchmarks.policies import BOARDS, NETWORKS
 from jetson_dnn_rt.lab.simulate.board import Noise, Thermal
 from jetson_dnn_rt.lab.simulate.scenario import (
     CameraSetting,
@@ -24,8 +25,6 @@ from jetson_dnn_rt.lab.simulate.scenario import (
 )
 from jetson_dnn_rt.lab.simulate.world import World
 
-BOARDS = ("tx2", "xavier")
-NETWORKS = ("alexnet", "googlenet", "resnet50", "vgg16")
 DISTURBANCES = ("co-runner", "heat", "load step", "bursts")
 _KEY = 22  # so that these numbers are not those of the worlds' noise
 

@@ -95,6 +95,14 @@ def _limit(
     return read
 
 
+def add_library(add: Options) -> None:
+    """Add ``--engine-cache``."""
+    add(
+        "--engine-cache", None, "library of the variants (default ~/.cache/jetson_dnn_rt)",
+        kind=Path, metavar="DIR",
+    )  # fmt: skip
+
+
 def echo(args: argparse.Namespace, names: str) -> dict[str, Any]:
     """Select some options by name, for the result."""
     return {name: getattr(args, name) for name in names.split()}

@@ -61,12 +61,13 @@ class NarrowNetworks:
                 then, after, first = its, other, rank
         if then is None or after is None:
             return False
-        second = self._chance_behind(then, after, state, job, now_ns)
-        if not self._places.wants_more and second >= SURE:
-            return False
-        if by_budget and self._can_follow(then, after, job, now_ns):
-            return True
-        return self._pays_off(state, job, then, after, second, now_ns)
+        follows = by_budget and self._can_follow(then, after, job, now_ns)
+        if self._places.wants_more:
+            return follows
+        behind = self._chance_behind(then, after, state, job, now_ns)
+        if behind >= SURE:
+            return False  # one after the other is fresher
+        return follows or self._pays_off(state, job, then, after, behind, now_ns)
 
     def joins(self, state: TaskState, job: Job, now_ns: int) -> bool:
         """Whether the job's network may begin narrow beside narrow ones, once it is prepared."""
