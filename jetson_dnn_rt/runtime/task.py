@@ -34,7 +34,7 @@ from jetson_dnn_rt.variants.measuring.cancelling import measure_cancels
 from jetson_dnn_rt.variants.measuring.timing import measure_stages
 from jetson_dnn_rt.variants.running.engines import TuningOptions
 from jetson_dnn_rt.variants.running.pipeline import Pipeline
-from jetson_dnn_rt.variants.running.variant_set import VariantSet
+from jetson_dnn_rt.variants.running.variant_set import TAKES_THREADS, VariantSet
 from jetson_dnn_rt.variants.spec import VariantSpec
 
 StageTimes = list[tuple[int, ...]]
@@ -263,6 +263,18 @@ class Task:
     def is_narrow(self) -> bool:
         """Whether the default variant's network can run with fewer threads, too."""
         return bool(self.variants.pipelines[self.default].narrow)
+
+    @property
+    def has_one_core(self) -> bool:
+        """Whether the default variant's network runs on one core of the CPU, whatever there is."""
+        origin, pipeline = self.model.origin, self.variants.pipelines[self.default]
+        if isinstance(origin, NullOrigin):
+            return origin.script.spin and not origin.script.takes_threads
+        return (
+            self.threads == 1
+            and pipeline.spec.backend in TAKES_THREADS
+            and all(segment.runner.device == "cpu" for segment in pipeline.segments)
+        )
 
     @property
     def memory_bytes(self) -> int:

@@ -448,7 +448,7 @@ class Engine:
 
     def _observe(self, state: TaskState, job: Job, time_ns: int) -> None:
         """Learn from the time of the job's next stage, which has just ended."""
-        if job.work.narrow and is_in_network(state, job):
+        if job.work.narrow and is_in_network(state, job) and not state.has_one_core:
             state.observe_narrow(job.variant, job.next_stage, time_ns)
         else:
             state.observe(job.variant, job.next_stage, time_ns)
@@ -702,7 +702,8 @@ class Engine:
         variant, stage = job.variant, job.next_stage
         if self._places.helping and is_in_network(state, job):
             job.work.narrow = self._places.narrow.begins(state, job, now_ns)
-            if job.work.narrow and not self._places.narrow.makes_it(state, job, now_ns):
+            is_slower = job.work.narrow and not state.has_one_core
+            if is_slower and not self._places.narrow.makes_it(state, job, now_ns):
                 job.admission = Admission.SPARE
         usual_end_ns = now_ns + self._stage_ns(state, job)
         if self.forms_batches:

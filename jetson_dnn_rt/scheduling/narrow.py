@@ -3,9 +3,8 @@
 
 """When networks run narrow: with fewer threads, for several side by side, on the helpers.
 
-Each takes longer, together they get more done. A network that takes no longer so, such as one with
-a single thread anyway, always runs narrow; another one if it makes its deadline so by its budget,
-and one of these holds:
+Each takes longer, together they get more done. A network that uses one core whatever there is
+always runs narrow; another one if it makes its deadline so by its budget, and one of these holds:
 
 * more frames come than wide networks one after the other can keep up with;
 * the frame that would run next is there already, would probably be late behind this job's wide
@@ -32,9 +31,6 @@ if TYPE_CHECKING:
 EVEN, LIKELY, SURE = 0.5, 0.9, 0.98
 """Chances from which on a frame is tried in spare time, in any, and without doing more for it."""
 
-NO_LONGER = 1050
-"""Time of a narrow run beside others, in thousandths of a wide one, that is worth the cores."""
-
 
 class NarrowNetworks:
     """Decides which networks run narrow."""
@@ -48,7 +44,7 @@ class NarrowNetworks:
         """Whether the network that begins now runs narrow: another one does, or the next will."""
         if not self._places.helping or state.narrow is None or not self.allowed:
             return False
-        if state.narrow.median_ns <= NO_LONGER:
+        if state.has_one_core:
             return True
         by_budget = self.makes_it(state, job, now_ns)
         then: TaskState | None = None  # the task of the job whose network would begin next

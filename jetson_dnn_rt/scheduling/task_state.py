@@ -146,6 +146,8 @@ class TaskState:
     narrow: BudgetEstimator | None = None
     """How many times as long its network takes narrow, beside others, in thousandths of the usual
     wide time; None = it is never narrow."""
+    has_one_core: bool = False
+    """Whether its network uses one core at most, so that narrow runs are as long as wide ones."""
     load: float = 0.0  # share of the time of one worker that its frames ask for
     _released_ns: int = 0  # the last
     _intervals_ns: list[int] = field(default_factory=list)
@@ -275,14 +277,18 @@ class TaskState:
     # -- times ---------------------------------------------------------------------------------
 
     def set_narrow(self, slowdowns: Sequence[float]) -> None:
-        """Let its network run narrow, so many times as long in runs beside others; none: never."""
+        """Let its network run narrow, so many times as long in runs beside others; none: never.
+
+        Exactly as long in all of them: it has one core anyway.
+        """
         self.narrow = None
+        self.has_one_core = bool(slowdowns) and set(slowdowns) == {1.0}
         if slowdowns:
             self.narrow = BudgetEstimator(self.parameters.budget_quantile)
             self.narrow.reset(round(1000 * slowdown) for slowdown in slowdowns)
 
     def observe_narrow(self, variant: str, stage: int, execution_time_ns: int) -> None:
-        """Learn from the time of a narrow run, which says nothing about a wide one."""
+        """Learn from the time of a narrow run, which says nothing about one with more cores."""
         wide_ns = self.usual_ns(variant, stage)
         if self.narrow is not None and wide_ns:
             self.narrow.observe(1000 * execution_time_ns // wide_ns)
@@ -291,6 +297,10 @@ class TaskState:
         """Budget and usual time of these stages of its network, narrow."""
         assert self.narrow is not None
         wide_ns = self.remaining_usual_ns(variant, first) - self.remaining_usual_ns(variant, end)
+        if self.has_one_core:
+            return self.remaining_budget_ns(variant, first) - self.remaining_budget_ns(
+                variant, end
+            ), wide_ns
         return wide_ns * self.narrow.budget_ns // 1000, wide_ns * self.narrow.median_ns // 1000
 
     def chance(self, variant: str, stage: int, slack_ns: int, *, narrow: bool) -> float:
@@ -302,7 +312,7 @@ class TaskState:
         usual_ns = self.remaining_usual_ns(variant, first) - self.remaining_usual_ns(variant, end)
         if usual_ns <= 0:  # nothing is known yet
             return float(slack_ns >= 0)
-        if narrow:
+        if narrow and not self.has_one_core:
             return self.narrow.share_within(1000 * slack_ns // usual_ns) if self.narrow else 0.0
         largest = max(range(first, end), key=lambda part: self.usual_ns(variant, part))
         part_ns = slack_ns * self.usual_ns(variant, largest) // usual_ns

@@ -161,7 +161,13 @@ class Script:
 
 def make_task(**values):
     stages = [Stage(name, str) for name in ("preprocess", "inference", "decode")]
-    given = {"is_scripted": False, "is_narrow": True, "default": "full", "frame": FRAME}
+    given = {
+        "is_scripted": False,
+        "is_narrow": True,
+        "has_one_core": False,
+        "default": "full",
+        "frame": FRAME,
+    }
     return SimpleNamespace(**{**given, "stages": {"full": stages}, **values})
 
 
@@ -191,6 +197,23 @@ def test_networks_are_never_narrow_where_that_gets_nothing_more_done(monkeypatch
     tasks = {"a": make_task(), "b": make_task()}
     assert measure_narrow(tasks, share_cores(2, 2), HandClock(), said.append) == {}
     assert "networks run 2 x 1 never" in said[0]
+
+
+def test_a_network_that_has_one_core_takes_no_longer(monkeypatch):
+    """Others are timed beside it; where they gain nothing it still leaves cores to others."""
+    single = {"is_narrow": False, "has_one_core": True}
+    tasks = {"a": make_task(), "b": make_task(**single)}
+    script = Script(monkeypatch, {1: 10.0}, 16.0)
+    found = measure_narrow(tasks, share_cores(2, 2), HandClock(), str)
+    assert found == {"a": [1.6] * 3, "b": [1.0]}
+    assert script.events == ["a b on 1", "a b on 2, narrow"]
+    Script(monkeypatch, {1: 10.0}, 40.0)
+    assert measure_narrow(tasks, share_cores(2, 2), HandClock(), str) == {"b": [1.0]}
+    script = Script(monkeypatch, {})
+    tasks = dict.fromkeys("ab", make_task(**single))
+    alike = measure_narrow(tasks, share_cores(2, 2), HandClock(), str)
+    assert alike == {"a": [1.0], "b": [1.0]}
+    assert script.events == []
 
 
 def test_one_task_alone_is_not_timed(monkeypatch):

@@ -553,30 +553,22 @@ def test_every_frame_ends_once_and_nothing_runs_beside_what_has_all_cores(load):
     assert all(record.waiting_ns >= 0 for record in records)
 
 
-def test_a_network_that_takes_no_longer_narrow_leaves_the_cores_to_others():
-    """Nothing else is there when it begins, and no frames but these are expected."""
+def test_a_network_that_has_one_core_leaves_the_others_to_others():
+    """Nothing else is there when it begins."""
     engine = make_engine(1000, 1000, device="cpu", narrow=1.5)
     engine.tasks["a"].set_narrow([1.0])
-    began = {}
-    records = drive(
-        engine, [(0, "a"), (40, "b")],
-        lambda job: int(TIMES[STAGES[job.next_stage]] * (1.5 if is_b_in_network(job) else 1)),
-        on_start=lambda job, now: began.setdefault((job.task, job.next_stage), now),
-    )  # fmt: skip
-    assert began["a", 1] == 10
-    assert began["b", 1] == 50
+    records = drive(engine, [(0, "a"), (40, "b")], take(a=1.0, b=1.5))
+    assert [record.completion_ns for record in records] == [130, 220]
     assert all(record.stages[1].narrow for record in records)
 
 
-def is_b_in_network(job):
-    return job.task == "b" and job.next_stage == 1
-
-
-def test_nothing_is_gained_by_cores_that_a_network_does_not_use():
-    """By the budget of narrow runs it would be late, and so it would be wide."""
-    engine = make_engine(135, 1000, device="cpu", narrow=1.5)
-    engine.tasks["a"].set_narrow(8 * [1.0] + [1.4])
-    ran, records = play(engine, [(0, "a"), (20, "b")])
-    assert "a0 inference narrow 10-160" in ran
-    assert "b0 inference narrow 30-180" in ran
-    assert outcomes(records)["b"] is Outcome.MET
+def test_its_runs_say_what_it_takes():
+    engine = make_engine(1000, 1000, device="cpu", narrow=1.5)
+    engine.tasks["a"].set_narrow([1.0])
+    drive(engine, [(0, "a"), (0, "b")], take(a=1.3, b=1.5))
+    a = engine.tasks["a"]
+    assert a.budgets["full@null"][1].budget_ns == 130
+    assert a.narrow_ns("full@null", 1, 2) == (130, 100)
+    assert a.chance("full@null", 1, 129, narrow=True) == a.chance(
+        "full@null", 1, 129, narrow=False
+    )

@@ -50,8 +50,8 @@ class NullScript:
 
     @property
     def takes_threads(self) -> bool:
-        """Whether it is known what a network takes with any number of threads."""
-        return self.spin or any(stage not in STAGES for stage in self.times_ns)
+        """Whether the time of a network depends on its threads."""
+        return any(stage not in STAGES for stage in self.times_ns)
 
     @staticmethod
     def parse(text: str) -> tuple[NullScript, Kind]:

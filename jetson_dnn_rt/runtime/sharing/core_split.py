@@ -76,16 +76,19 @@ def measure_narrow(
 ) -> dict[str, list[float]]:
     """How much longer each task's network takes narrow beside others than wide alone, run by run.
 
-    Of the default variants of loaded tasks that do not run; those of the null back end are left
-    out whose script does not depend on the threads. Empty where nothing is gained by it, or too
-    few tasks are narrow.
+    Of the default variants of loaded tasks that do not run. Those that have one core anyway take
+    no longer; other ones of the null back end are left out whose script does not depend on the
+    threads. Without the others where they gain nothing by it, and empty where too few are narrow.
     """
     if not split.narrow_threads:
         return {}
-    narrow = {name: task for name, task in tasks.items() if task.is_narrow}
+    alike = {name: [1.0] for name, task in tasks.items() if task.has_one_core}
+    narrow = {name: task for name, task in tasks.items() if task.is_narrow or task.has_one_core}
     side_by_side = min(split.side_by_side, len(narrow))
     if side_by_side < 2:
         return {}
+    if len(alike) == len(narrow):
+        return alike
     begin_ns = clock.now_ns()
     stages = {name: task.stages[task.default] for name, task in narrow.items()}
     frames = [task.frame for task in narrow.values()]
@@ -97,6 +100,7 @@ def measure_narrow(
         name: [time_ns / statistics.median(alone[name]) for time_ns in beside[name]]
         for name in narrow
     }
+    slowdowns.update(alike)
     slowdown = {name: statistics.median(factors) for name, factors in slowdowns.items()}
     gains = statistics.fmean(slowdown.values()) < WORTHWHILE * side_by_side
     figures = ", ".join(f"{name} {factor:.2f}" for name, factor in slowdown.items())
@@ -106,7 +110,7 @@ def measure_narrow(
         f"1 x {split.threads} (workers x threads); so each takes longer by the factor {figures} "
         f"(measured in {(clock.now_ns() - begin_ns) / 1e9:.1f} s)"
     )
-    return slowdowns if gains else {}
+    return slowdowns if gains else alike
 
 
 def _network_times(stages: Pipelines, times: Mapping[str, Times]) -> dict[str, list[int]]:
