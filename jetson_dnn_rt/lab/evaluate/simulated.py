@@ -365,7 +365,7 @@ def _warn_of_narrow(
         return
     if sharing.narrow_slowdowns is not None:
         return  # measured: those that it does not name do not run narrow
-    # A task with its own number of threads is not, but for one: it never needs more cores.
+    # A task with its own number of threads is never narrow, or always: that of a single core.
     unknown = [task.name for task in tasks if task.narrow is None and threads[task.name] in OPEN]
     if unknown:
         logger.warning(
