@@ -17,29 +17,30 @@ VARIANT       the same, detector and segmenter in that variant
 POLICY        the same with a coordinator, which chooses among these variants; of horizon with
               its mode
 naive         the usual rclpy node (`overload/nodes.py`), which knows no deadlines
+peer          with ``--peer``: somebody else's detection node (`overload/peer.py`), which should
+              run the same network; the usual node has the other networks beside it
 
 Each round plays another drive, the same one for all sides and cells. Beside the streaming figures
 stands what the full network reaches on the same drives if it takes no time (offline), each
 instant with the result of its own frame; the share of it that is left is what delay costs.
 
 Cells whose period is too short for the two networks at that load are left out and listed. Bars, in
-every cell: the sAP of ours is not below that of the naive node, and at loads of 2 and more at
-least 1.2 times as large.
+every cell: the sAP of ours is not below that of the naive node, or of the peer, and at loads of 2
+and more at least 1.2 times as large. A peer has figures of the detector alone; a second table has
+those of all sides.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import math
 import pickle
 import tempfile
-import time
-from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,15 +54,17 @@ from benchmarks.harness.tasks import SIZE, configure, load_task
 from benchmarks.harness.timing import alternate
 from benchmarks.overload.bench import (
     NODES,
-    SETTLE_S,
     ConsumerSpec,
-    FrameRow,
     Played,
     Rounds,
+    check_stamps,
     describe,
+    describe_detector,
     measure_alone,
+    play,
     thin_out,
 )
+from benchmarks.overload.peer import DETECTOR, PEER, Peer, add_peer, make_peer, show_peer
 from jetson_dnn_rt.cameras.files import read_image
 from jetson_dnn_rt.config.nodes import MODES, POLICIES
 from jetson_dnn_rt.config.task import TaskConfig
@@ -85,7 +88,7 @@ SIDES = {
 }
 """Policy and mode by side."""
 FACTOR_BAR, FACTOR_FROM_LOAD = 1.2, 2.0
-KINDS: dict[str, Kind] = {"detector": "detection", "segmenter": "segmentation"}
+KINDS: dict[str, Kind] = {DETECTOR: "detection", "segmenter": "segmentation"}
 COMPANION = "companion"
 
 
@@ -111,6 +114,7 @@ def add_arguments(add: Options) -> None:
     add("--confidence", 0.05, "least score of a box: AP wants nearly the whole curve")
     add("--threads", CORES, "of one inference (default: all cores)")
     add_library(add)
+    add_peer(add)
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
@@ -123,9 +127,10 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         )
         for name, kind in KINDS.items()
     )  # fmt: skip
+    peer = make_peer(args)
     policies = [name for name in args.policies if name != "none"]
     variants = _find_variants(tasks, args, build=bool(policies))
-    sides = [OURS, *variants, *policies, NAIVE]
+    sides = [OURS, *variants, *policies, NAIVE, *([] if peer is None else [PEER])]
     with tempfile.TemporaryDirectory(prefix="streaming-") as name:
         folder = Path(name)
         drives = {}
@@ -143,10 +148,19 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
                 left_out.append({"rate_hz": rate_hz, "load": load})
                 continue
             cell = Cell(rate_hz, load, companion_ms)
-            figures = _measure_cell(cell, tasks, variants, sides, drives, folder, args)
+            measured = _measure_cell(cell, tasks, variants, sides, peer, drives, folder, args)
+            deadline_ns = int(cell.find_deadline_ms(args.deadline_factor) * 1e6)
+            figures = {
+                side: _describe_side(side, one, deadline_ns) for side, one in measured.items()
+            }
             cells.append(judge_cell(cell, figures, offline))
             ratio = _show_ratio(cells[-1])
             say(f"streaming: {rate_hz:g} Hz, load {load:g}: sAP of ours {ratio} x the naive one's")
+            if peer is not None:
+                cells[-1][DETECTOR] = {
+                    side: describe_detector(one.rounds, one.stamps_ns, deadline_ns)
+                    for side, one in measured.items()
+                }
     return {
         **echo(args, "seeds grid seconds drive_seconds deadline_factor margin_ms confidence"),
         **echo(args, "threads"),
@@ -155,6 +169,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         "execution_alone_ms": costs_ms,
         "offline": offline,
         "bars": {"ours_to_naive": 1.0, "at_load_2": FACTOR_BAR},
+        **({} if peer is None else {PEER: asdict(peer)}),
         "left_out": left_out,
         "cells": cells,
         "passed": all(cell["passed"] for cell in cells) if cells else None,
@@ -265,6 +280,10 @@ class Cell:
     load: float
     companion_ms: float
 
+    def find_deadline_ms(self, factor: float) -> float:
+        """Find the deadline that is a multiple of the work of a frame."""
+        return factor * self.load * 1e3 / self.rate_hz
+
 
 @dataclass(eq=False)
 class Side:
@@ -294,8 +313,8 @@ def _find_variants(
 
 
 def _specify(
-    side: str, cell: Cell, tasks: Sequence[TaskConfig], variants: Sequence[str], folder: Path,
-    deadline_ms: float, args: argparse.Namespace,
+    side: str, cell: Cell, tasks: Sequence[TaskConfig], variants: Sequence[str],
+    peer: Peer | None, folder: Path, args: argparse.Namespace,
 ) -> ConsumerSpec:  # fmt: skip
     """Specify the consumer of one side."""
     chosen = (side,) if side in variants else tuple(variants) if side in SIDES else ()
@@ -307,12 +326,13 @@ def _specify(
     return ConsumerSpec(
         tuple(replace(task, expected_frequency=cell.rate_hz) for task in together),
         args.threads,
-        deadline_ms - args.margin_ms,
+        cell.find_deadline_ms(args.deadline_factor) - args.margin_ms,
         folder / "log",
         follows_load=True,
         results=folder / "results",
         policy=policy,
         mode=mode,
+        peer=peer,
     )
 
 
@@ -321,13 +341,13 @@ def _measure_cell(
     tasks: Sequence[TaskConfig],
     variants: Sequence[str],
     sides: Sequence[str],
+    peer: Peer | None,
     drives: Mapping[int, Drive],
     folder: Path,
     args: argparse.Namespace,
-) -> dict[str, dict[str, Any]]:
-    """Play every drive to every side; the figures by side."""
-    figures: dict[str, Side] = defaultdict(Side)
-    deadline_ms = args.deadline_factor * cell.load * 1e3 / cell.rate_hz
+) -> dict[str, Side]:
+    """Play every drive to every side."""
+    figures = {side: Side() for side in sides}
     stamps, received = folder / "stamps", folder / "received"
     for number, (seed, drive) in enumerate(drives.items()):
         played: list[tuple[str, Played, list[Any]]] = []
@@ -337,16 +357,17 @@ def _measure_cell(
             Child(python_command(NODES, "listener", str(received))),
         ):
             for side in alternate(sides, number):
-                spec = _specify(side, cell, tasks, variants, folder, deadline_ms, args)
+                spec = _specify(side, cell, tasks, variants, peer, folder, args)
                 try:
-                    rows, first_ns, last_ns = _play(side, spec, args.seconds)
+                    window = play(side, spec, args.seconds)
                 except BenchmarkError as error:
                     say(f"streaming: {side}: {error}")
                     figures[side].rounds.failures.append(str(error))
                     continue
                 assert spec.results is not None
                 results = pickle.loads(spec.results.read_bytes())
-                played.append((side, Played(rows, first_ns, last_ns), results))
+                judged = [row for row in window.rows if row.task != COMPANION]
+                played.append((side, window._replace(rows=judged), results))
         shown = read_shown(stamps)
         instants = list(drive.place(shown, cell.rate_hz))
         for side, window, results in played:
@@ -363,29 +384,23 @@ def _measure_cell(
                     [Timed(t, result) for name, t, result in results if name == task],
                 )
         say(f"streaming: {cell.rate_hz:g} Hz, load {cell.load:g}: drive {seed} played")
+    if peer is not None:
+        check_stamps(figures[PEER].rounds, figures[PEER].stamps_ns)
+    return figures
+
+
+def _describe_side(side: str, one: Side, deadline_ns: int) -> dict[str, Any]:
+    """Describe a side; of a peer nothing is comparable to all networks of the others."""
+    described = describe(one.rounds, one.stamps_ns, len(KINDS), deadline_ns)
+    names = ["seconds", "frames", "published", "age_ms", "outcomes", "failures"]
+    if side == PEER:
+        names = ["seconds", "failures"]
     return {
-        side: _describe_side(figures[side], len(tasks), int(deadline_ms * 1e6)) for side in sides
-    }
-
-
-def _play(side: str, spec: ConsumerSpec, seconds: float) -> tuple[list[FrameRow], int, int]:
-    """Let one side see the camera for a while."""
-    path = spec.output.parent / "spec"
-    path.write_bytes(pickle.dumps(spec))
-    with Child(python_command(NODES, "naive" if side == NAIVE else "ours", str(path))):
-        time.sleep(SETTLE_S)
-        first_ns = time.time_ns()
-        time.sleep(seconds)
-        last_ns = time.time_ns()
-    rows = [FrameRow(*row) for row in json.loads(spec.output.read_text(encoding="utf-8"))]
-    return [row for row in rows if row.task != COMPANION], first_ns, last_ns
-
-
-def _describe_side(one: Side, tasks: int, deadline_ns: int) -> dict[str, Any]:
-    described = describe(one.rounds, one.stamps_ns, tasks, deadline_ns)
-    names = ("seconds", "frames", "published", "age_ms", "outcomes", "failures")
-    return {
-        "accuracy": {name: metric.to_dict() for name, metric in one.metrics.items()},
+        "accuracy": {
+            name: metric.to_dict()
+            for name, metric in one.metrics.items()
+            if side != PEER or name == DETECTOR
+        },
         **{name: described[name] for name in names},
     }
 
@@ -393,22 +408,28 @@ def _describe_side(one: Side, tasks: int, deadline_ns: int) -> dict[str, Any]:
 def judge_cell(
     cell: Cell, figures: Mapping[str, dict[str, Any]], offline: Mapping[str, float | None]
 ) -> dict[str, Any]:
-    """Compare ours with the naive node, and everything with the full network offline."""
+    """Compare ours with the naive node and a peer, and all with the full network offline."""
     for one in figures.values():
         for task, found in one["accuracy"].items():
             best = offline[task]
             found["left"] = found["value"] / best if found["value"] is not None and best else None
-    ours, naive = (figures[side]["accuracy"]["detector"]["value"] for side in (OURS, NAIVE))
+    values = {side: one["accuracy"][DETECTOR]["value"] for side, one in figures.items()}
+    others = [side for side in (NAIVE, PEER) if side in figures]
     bar = FACTOR_BAR if cell.load >= FACTOR_FROM_LOAD else 1.0
-    failed = figures[OURS]["failures"] or figures[NAIVE]["failures"]
-    ratio = None if ours is None or not naive else ours / naive
+    failed = any(figures[side]["failures"] for side in (OURS, *others))
+    ours = values[OURS]
     return {
         "rate_hz": cell.rate_hz,
         "load": cell.load,
         "companion_ms": cell.companion_ms,
         "sides": dict(figures),
-        "ours_to_naive": ratio,
-        "passed": not failed and ours is not None and ours >= bar * (naive or 0.0),
+        **{
+            f"ours_to_{side}": None if ours is None or not values[side] else ours / values[side]
+            for side in others
+        },
+        "passed": not failed
+        and ours is not None
+        and all(ours >= bar * (values[side] or 0.0) for side in others),
     }
 
 
@@ -428,6 +449,7 @@ def report(result: Mapping[str, Any]) -> Report:
     def show_bars(row: Mapping[str, Any]) -> str:
         return ("yes" if row["passed"] else "NO") if row["side"] == OURS else ""
 
+    other_nodes = "naive node's" + (" or the peer's" if PEER in result else "")
     left_out = ", ".join(f"{c['rate_hz']:g} Hz at {c['load']:g}x" for c in result["left_out"])
     failures = [
         f"{row['rate_hz']:g} Hz, {row['load']:g}x, {row['side']}: failed, {failure}"
@@ -444,19 +466,38 @@ def report(result: Mapping[str, Any]) -> Report:
             "side, sAP=accuracy.detector.value:.3f, left=accuracy.detector.left:.1%",
             "mIoU=accuracy.segmenter.value:.3f, left=accuracy.segmenter.left:.1%",
             "p50 age ms=age_ms.p50:.1f, p99 age ms=age_ms.p99:.1f",
-            (
-                "published/s",
-                lambda row: f"{row['published'] / row['seconds']:.1f}" if row["seconds"] else None,
+            ("published/s", _show_published),
+            *(
+                (f"x {other}", partial(_show_ratio, other))
+                for other in (NAIVE, PEER)
+                if other == NAIVE or PEER in result
             ),
-            ("x naive", lambda row: _show_ratio(row) if row["side"] == OURS else ""),
             ("bars", show_bars),
         ),
         f"left out, since the two networks alone are more: {left_out}" if left_out else "",
+        *show_peer(
+            result,
+            [
+                {"rate_hz": cell["rate_hz"], "load": cell["load"], "side": side, **figures}
+                for cell in result["cells"]
+                for side, figures in cell.get(DETECTOR, {}).items()
+            ],
+            ("camera", lambda row: f"{row['rate_hz']:g} Hz"),
+        ),
         "\n".join(failures),
-        f"bars: sAP of ours not below the naive node's, and {FACTOR_BAR:g} times as large from a "
+        f"bars: sAP of ours not below the {other_nodes}, and {FACTOR_BAR:g} times as large from a "
         f"load of {FACTOR_FROM_LOAD:g} on: {say_verdict(result['passed'])}",
     ]
 
 
-def _show_ratio(row: Mapping[str, Any]) -> str | None:
-    return None if row["ours_to_naive"] is None else f"{row['ours_to_naive']:.2f}"
+def _show_published(row: Mapping[str, Any]) -> str | None:
+    if "published" not in row or not row["seconds"]:
+        return None
+    return f"{row['published'] / row['seconds']:.1f}"
+
+
+def _show_ratio(other: str, row: Mapping[str, Any]) -> str | None:
+    if row["side"] != OURS:
+        return ""
+    ratio = row[f"ours_to_{other}"]
+    return None if ratio is None else f"{ratio:.2f}"

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import psutil
@@ -24,6 +24,7 @@ from jetson_dnn_rt.safety.children import child_environment, code_command, pytho
 
 READY = "ready"
 START_LIMIT_S, STOP_LIMIT_S = 180.0, 15.0
+FOREIGN_STOP_LIMIT_S = 5.0
 
 _BUSY = """
 import os, sys, time
@@ -122,6 +123,18 @@ class Child:
         """Wait until the process ends by itself."""
         self._process.wait()
 
+    def find_cpu_s(self, *, own: bool = True) -> float:
+        """Find the CPU time of the process and of those that it started, or of these alone."""
+        found = 0.0
+        with suppress(psutil.NoSuchProcess):
+            process = psutil.Process(self._process.pid)
+            started = process.children(recursive=True)
+            for one in [process, *started] if own else started:
+                with suppress(psutil.NoSuchProcess):
+                    times = one.cpu_times()
+                    found += times.user + times.system
+        return found
+
     @property
     def ended(self) -> bool:
         """Whether the process has exited."""
@@ -136,6 +149,24 @@ class Child:
                 else:
                     sys.stderr.write(line)
         self._lines.put(None)
+
+
+@contextmanager
+def foreign_program(command: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
+    """Run somebody else's program in a session of its own; all of it ends with the context.
+
+    What it prints goes to stderr. It may import what lies beside it, as where its user starts it.
+    """
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
+    process = subprocess.Popen(command, stdout=sys.stderr, env=env, start_new_session=True)
+    try:
+        yield process
+    finally:
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, number)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(FOREIGN_STOP_LIMIT_S)
 
 
 def make_command(*arguments: str) -> list[str]:

@@ -21,6 +21,10 @@ Bars, at every load and deadline: of the frames that it admits (begins because t
 the usual node begins all that it receives) this package delivers at least 95 % in time, and it
 delivers at least as many results in time per second as the usual node (or both deliver at least
 98 % of their frames), at a lower age (median and p99).
+
+With ``--peer`` somebody else's detection node is a further side (overload/peer.py). It takes the
+detector's place, and the usual node has the segmenter beside it. A second table has the detector
+alone of all sides, and the bars hold for it against the peer, too.
 """
 
 from __future__ import annotations
@@ -32,9 +36,9 @@ import pickle
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -46,6 +50,7 @@ from benchmarks.harness.processes import BenchmarkError, Child
 from benchmarks.harness.tables import Report, say, say_bars, tabulate
 from benchmarks.harness.tasks import configure, find_cost_ns, load_task, write_frames
 from benchmarks.harness.timing import take_turns
+from benchmarks.overload.peer import DETECTOR, PEER, Peer, add_peer, make_peer, show_peer
 from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.results import Result, Segmentation
@@ -70,7 +75,7 @@ DEFAULT_SEGMENTER = "torchvision:deeplabv3_mobilenet_v3_large"
 
 
 NODES = "benchmarks.overload.nodes"
-"""Module of the child processes; its first argument is one of ``camera listener bare naive ours``.
+"""Module of the child processes; its first argument is a role, see `ROLES` there.
 
 A child prints ``ready`` on stdout when it receives frames, and at SIGTERM writes its log and
 exits. Times in logs are in the system clock, in which frames are stamped too: a header carries no
@@ -85,7 +90,7 @@ class ConsumerSpec:
     `workers` are stages that this package runs side by side, or those and `threads` as the load
     wants; the usual node has a thread for every callback. `output` is the log, JSON rows of
     `FrameRow`, `results` a pickled list of `PublishedResult`, where wanted. `policy` decides on
-    this package's variants, horizon in the mode `mode`.
+    this package's variants, horizon in the mode `mode`. The role ``peer`` runs `peer`.
     """
 
     tasks: tuple[TaskConfig, ...]
@@ -97,14 +102,16 @@ class ConsumerSpec:
     results: Path | None = None
     policy: str = "static"
     mode: str = "balanced"
+    peer: Peer | None = None
 
 
 class FrameRow(NamedTuple):
     """Outcome of one frame in one task.
 
     `start_ns` and `published_ns` (when `publish` returned) are None if the frame did not get that
-    far. `admitted`: work began because the frame was expected to meet its deadline; the usual node
-    admits every frame that it receives. `outcome` is in the side's own words.
+    far; when a peer started is not known. `admitted`: work began because the frame was expected to
+    meet its deadline; the usual node admits every frame that it receives. `outcome` is in the
+    side's own words.
     """
 
     task: str
@@ -131,11 +138,12 @@ def thin_out(result: Result) -> Result:
 
 
 class Played(NamedTuple):
-    """Round of one side: its log, and the first and the last time that count."""
+    """Round of one side: its log, the first and the last time that count, CPU time in between."""
 
     rows: list[FrameRow]
     first_ns: int
     last_ns: int
+    cpu_s: float = 0.0
 
 
 @dataclass
@@ -197,6 +205,71 @@ def describe(
     }
 
 
+def describe_detector(
+    rounds: Rounds, stamps_ns: Sequence[int], deadline_ns: int
+) -> dict[str, Any]:
+    """Describe how one side handled the frames of the detector alone, as `describe` does."""
+    played = [
+        one._replace(rows=[row for row in one.rows if row.task == DETECTOR])
+        for one in rounds.played
+    ]
+    described = describe(Rounds(played, rounds.failures), stamps_ns, 1, deadline_ns)
+    cpu_s = sum(one.cpu_s for one in played)
+    described["cores"] = cpu_s / described["seconds"] if described["seconds"] else None
+    return described
+
+
+def check_stamps(rounds: Rounds, stamps_ns: Sequence[int]) -> None:
+    """Fail a side whose results have stamps that no frame had: ages from them mean nothing."""
+    known = set(stamps_ns)
+    foreign = sum(
+        row.stamp_ns not in known
+        for one in rounds.played
+        for row in one.rows
+        if one.first_ns <= row.stamp_ns <= one.last_ns
+    )
+    if foreign:
+        rounds.failures.append(f"{foreign} results have stamps that no frame had")
+
+
+def find_roles(side: str, spec: ConsumerSpec) -> dict[str, ConsumerSpec]:
+    """Find the processes of a side by their roles: a peer has the usual node beside it."""
+    if side != PEER:
+        return {"naive" if side == "naive" else "ours": spec}
+    others = tuple(task for task in spec.tasks if task.name != DETECTOR)
+    beside = replace(spec, tasks=others, output=spec.output.with_name("beside"), results=None)
+    return {"naive": beside, PEER: spec}
+
+
+@contextmanager
+def running(side: str, spec: ConsumerSpec) -> Iterator[dict[str, Child]]:
+    """Run the processes of a side, by role; their logs are there when the context has ended."""
+    with ExitStack() as stack:
+        children = {}
+        for role, own in find_roles(side, spec).items():
+            path = spec.output.with_name(f"{role}.spec")
+            path.write_bytes(pickle.dumps(own))
+            children[role] = stack.enter_context(Child(python_command(NODES, role, str(path))))
+        yield children
+
+
+def play(side: str, spec: ConsumerSpec, seconds: float, grace_s: float = 0.0) -> Played:
+    """Let one side see the camera for a while, and go on for `grace_s` that does not count."""
+
+    def find_cpu_s() -> float:
+        # The process that starts a peer only notes its results.
+        return sum(child.find_cpu_s(own=role != PEER) for role, child in children.items())
+
+    with running(side, spec) as children:
+        time.sleep(SETTLE_S)
+        first_ns, before_s = time.time_ns(), find_cpu_s()
+        time.sleep(seconds)
+        last_ns, cpu_s = time.time_ns(), find_cpu_s() - before_s
+        time.sleep(grace_s)
+    rows = [FrameRow(*row) for row in json.loads(spec.output.read_text(encoding="utf-8"))]
+    return Played(rows, first_ns, last_ns, cpu_s)
+
+
 def add_arguments(add: Options) -> None:
     """Add the options of the benchmark."""
     add("--detector", DEFAULT_DETECTOR, metavar="MODEL")
@@ -220,15 +293,17 @@ def add_arguments(add: Options) -> None:
     add("--fixed", False, "`threads` for this package, too, in place of `threads: auto`")
     add("--workers", 1, "stages that this package runs side by side")
     add("--no-sequential", False, "leave that side out, which halves the time")
+    add_peer(add)
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Measure both sides at every load; `BenchmarkError` when camera or listener fail."""
+    peer = make_peer(args)
     # Random weights if the source needs any: only time counts here.
     size = tuple(args.segmenter_size) if args.segmenter.startswith("torchvision:") else ()
     variants = [args.variant] if args.variant else []
     tasks = (
-        configure("detector", args.detector, variants, kind="detection"),
+        configure(DETECTOR, args.detector, variants, kind="detection"),
         configure("segmenter", args.segmenter, variants, kind="segmentation", input_size=size),
     )
     with tempfile.TemporaryDirectory(prefix="overload-") as name:
@@ -240,7 +315,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         total_ms = sum(costs_ms.values())
         deadlines_ms = {factor: factor * total_ms for factor in args.deadline_factors}
         say(f"overload: alone: {costs_ms}, deadlines {deadlines_ms} ms")
-        spec = ConsumerSpec(exported, args.threads, 0.0, folder / "log", args.workers)
+        spec = ConsumerSpec(exported, args.threads, 0.0, folder / "log", args.workers, peer=peer)
         cells = [
             cell
             for load in args.loads
@@ -254,6 +329,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         "seconds_per_round": args.seconds,
         "admitted_bar": ADMITTED_BAR,
         "kept_up_bar": KEPT_UP_BAR,
+        **({} if peer is None else {PEER: asdict(peer)}),
         "cells": cells,
         "passed": all(cell["passed"] for cell in cells),
     }
@@ -276,6 +352,12 @@ def report(result: Mapping[str, Any]) -> Report:
         if side in cell
     ]
 
+    peer_rows = [
+        {"load": cell["load"], "factor": cell["deadline_factor"], "side": side, **figures}
+        for cell in result["cells"]
+        for side, figures in cell.get(DETECTOR, {}).items()
+    ]
+
     def show_tasks(row: Mapping[str, Any]) -> str | None:
         found = (row["in_time_by_task"].get(task, 0) for task in result["models"])
         if not row["seconds"]:
@@ -284,7 +366,7 @@ def report(result: Mapping[str, Any]) -> Report:
 
     failures = [
         f"{row['load']:g}x, {row['factor']:g}x, {row['side']}: failed, {failure}"
-        for row in rows
+        for row in [*rows, *(row for row in peer_rows if row["side"] == PEER)]
         for failure in row.get("failures", ())  # earlier results have none
     ]
     return [
@@ -302,10 +384,12 @@ def report(result: Mapping[str, Any]) -> Report:
                 lambda row: ("yes" if row["passed"] else "NO") if row["side"] == "ours" else "",
             ),
         ),
+        *show_peer(result, peer_rows, ("deadline", lambda row: f"{row['factor']:g}x")),
         "\n".join(failures),
         say_bars(
             f">= {result['admitted_bar']:.0%} of the admitted met, no fewer in time than the "
-            "usual node unless both keep up, results fresher than its, in every cell",
+            "usual node unless both keep up, results fresher than its, in every cell"
+            + ("; the same of the detector alone against the peer" if PEER in result else ""),
             result["passed"],
         ),
     ]
@@ -345,10 +429,9 @@ def _measure_load(
 ) -> list[dict[str, Any]]:
     """Measure every side at one load, and judge it by each deadline."""
     folder = spec.output.parent
-    compared = [side for side in SIDES if side != "sequential" or not args.no_sequential]
-    ours = [side for side in compared if side != "naive"]
-    sides = [("naive", 0.0), *product(ours, deadlines_ms)]
-    rounds = {side: Rounds() for side in sides}
+    ours = ["ours"] if args.no_sequential else ["ours", "sequential"]
+    free = ["naive"] if spec.peer is None else ["naive", PEER]  # they know no deadlines
+    rounds = {side: Rounds() for side in [*product(free, [0.0]), *product(ours, deadlines_ms)]}
     stamps_file, received_file = folder / "stamps", folder / "received"
     source = f"images:{folder / 'frames'}"
     with (
@@ -356,42 +439,43 @@ def _measure_load(
         Child(python_command(NODES, "listener", str(received_file))),
     ):
         # The order changes, so that no side always runs on the warmer machine.
-        for side, factor in take_turns(sides, args.rounds, f"overload: load {load:g}"):
+        for side, factor in take_turns(rounds, args.rounds, f"overload: load {load:g}"):
             deadline_ms = deadlines_ms.get(factor, max(deadlines_ms.values()))
             own = replace(
                 spec,
                 deadline_ms=deadline_ms - args.margin_ms,
                 follows_load=side == "ours" and not args.fixed,
             )
-            (folder / "spec").write_bytes(pickle.dumps(own))
-            role = "naive" if side == "naive" else "ours"
             try:
-                with Child(python_command(NODES, role, str(folder / "spec"))):
-                    time.sleep(SETTLE_S)
-                    first_ns = time.time_ns()
-                    time.sleep(args.seconds)
-                    last_ns = time.time_ns()
-                    # The last frames get the time until their deadline.
-                    time.sleep(2 * deadline_ms / 1e3)
+                # The last frames get the time until their deadline.
+                one = play(side, own, args.seconds, 2 * deadline_ms / 1e3)
             except BenchmarkError as error:
                 say(f"overload: {side}: {error}")
                 rounds[side, factor].failures.append(str(error))
                 continue
-            rows = [FrameRow(*row) for row in json.loads(spec.output.read_text(encoding="utf-8"))]
-            rounds[side, factor].played.append(Played(rows, first_ns, last_ns))
+            rounds[side, factor].played.append(one)
     stamps_ns = list(read_sent_ns(stamps_file))
     received = json.loads(received_file.read_text(encoding="utf-8"))
+    if spec.peer is not None:
+        check_stamps(rounds[PEER, 0.0], stamps_ns)
     cells = []
     for factor, deadline_ms in deadlines_ms.items():
+        deadline_ns = int(deadline_ms * 1e6)
+        of_sides = {side: rounds[side, factor] for side in ours}
+        of_sides |= {side: rounds[side, 0.0] for side in free}
         figures = {
-            side: describe(
-                rounds[side, 0.0 if side == "naive" else factor],
-                stamps_ns,
-                len(spec.tasks),
-                int(deadline_ms * 1e6),
-            )
-            for side in compared
+            side: describe(one, stamps_ns, len(spec.tasks), deadline_ns)
+            for side, one in of_sides.items()
+            if side != PEER
         }
+        passed = is_better(figures["ours"], figures["naive"])
+        if spec.peer is not None:
+            alone = {
+                side: describe_detector(one, stamps_ns, deadline_ns)
+                for side, one in of_sides.items()
+            }
+            figures[DETECTOR] = alone
+            passed = passed and is_better(alone["ours"], alone[PEER])
         cells.append(
             {
                 "load": load,
@@ -401,7 +485,7 @@ def _measure_load(
                 **figures,
                 # Of all sides together, including the time outside the measured windows.
                 "listener": {topic: len(stamps) for topic, stamps in received.items()},
-                "passed": is_better(figures["ours"], figures["naive"]),
+                "passed": passed,
             }
         )
     return cells

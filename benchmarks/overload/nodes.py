@@ -1,7 +1,7 @@
 # Copyright 2026 jetson_dnn_rt authors
 # SPDX-License-Identifier: Apache-2.0
 
-"""The processes of `overload` and `overhead`: a camera, a listener, a bare one, two consumers.
+"""The processes of `overload` and `overhead`: a camera, a listener, a bare one, the consumers.
 
 ``naive`` is the usual rclpy node, whose subscription callback infers and publishes, written
 fairly: one node per model, both in one process under a `MultiThreadedExecutor` (each node has its
@@ -10,6 +10,7 @@ the same pipeline (one fused preprocessing pass into the runner's input, the sam
 same number of threads, the same decoder), the same message writers, the same process set-up
 (mallopt, interpreter switch interval, frozen garbage). Only the scheduling differs.
 ``ours`` is this package's composed graph, fed by the same topic, with the same log.
+``peer`` starts somebody else's node and logs its results, see `benchmarks.overload.peer`.
 """
 
 from __future__ import annotations
@@ -31,12 +32,19 @@ import rclpy
 from rclpy.executors import MultiThreadedExecutor, SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
+from rclpy.serialization import deserialize_message
 from rclpy.signals import SignalHandlerOptions
 from sensor_msgs.msg import Image
 from vision_msgs.msg import Classification as ClassificationMessage
 from vision_msgs.msg import Detection2DArray
 
-from benchmarks.harness.processes import announce_ready, stop_on_term
+from benchmarks.harness.processes import (
+    START_LIMIT_S,
+    BenchmarkError,
+    announce_ready,
+    foreign_program,
+    stop_on_term,
+)
 from benchmarks.harness.tasks import SIZE, load_task
 from benchmarks.overload.bench import (
     TOPIC,
@@ -46,9 +54,11 @@ from benchmarks.overload.bench import (
     published_ns,
     thin_out,
 )
+from benchmarks.overload.peer import DETECTOR, find_message_type, read_boxes
 from jetson_dnn_rt.cameras.image_messages import stamp_to_ns, view_image
 from jetson_dnn_rt.config.process import RealtimeConfig
 from jetson_dnn_rt.config.task import NO_CACHE, OUTPUTS
+from jetson_dnn_rt.demo import builtin
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.nodes.cameras.camera import CameraNode
 from jetson_dnn_rt.nodes.process.graph import run_graph
@@ -65,6 +75,8 @@ from jetson_dnn_rt.runtime.task import Task
 from jetson_dnn_rt.tasks import Admission, JobRecord, Outcome, Work
 
 WARM_UP_RUNS = 5
+STOP_MARGIN_S = 30.0
+"""A peer without results is ended so long before this process would be killed."""
 TOPICS = {
     "detections": Detection2DArray, "class_mask": Image, "classification": ClassificationMessage,
 }  # fmt: skip
@@ -338,12 +350,56 @@ def run_ours(path: str) -> int:
     return 0
 
 
+# -- somebody else's node -------------------------------------------------------------------------
+
+
+def run_peer(path: str) -> int:
+    """Run a peer until SIGTERM, and log its results; `path` is that of a `ConsumerSpec`.
+
+    `BenchmarkError` where it ends by itself, or has no result in time.
+    """
+    spec, stop, log = begin(path)
+    assert spec.peer is not None
+    kind = find_message_type(spec.peer.type)
+    labels = builtin.labels(DETECTOR)
+    answered = threading.Event()
+    rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
+    node = rclpy.create_node("bench_peer")
+
+    def take(data: bytes, info: Any) -> None:
+        if not info["source_timestamp"]:
+            raise BenchmarkError("this middleware does not say when messages were written")
+        boxes = None
+        if spec.results is not None:
+            boxes = read_boxes(deserialize_message(data, kind), labels)
+        stamp_ns, written_ns = read_stamp_ns(data), info["source_timestamp"]
+        log.add(FrameRow(DETECTOR, stamp_ns, None, written_ns, False, "published"), boxes)
+        answered.set()
+
+    qos = QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE)
+    node.create_subscription(kind, spec.peer.topic, take, qos, raw=True)
+    # Its EventsExecutor passes no times of DDS to a callback.
+    executor = SingleThreadedExecutor()
+    executor.add_node(node)
+    limit_s = time.monotonic() + START_LIMIT_S - STOP_MARGIN_S
+    with foreign_program(spec.peer.command) as program:
+        while not stop.is_set():
+            executor.spin_once(timeout_sec=0.1)
+            if (code := program.poll()) is not None:
+                raise BenchmarkError(f"the peer ended with exit code {code}")
+            if not answered.is_set() and time.monotonic() > limit_s:
+                raise BenchmarkError(f"the peer had no result on {spec.peer.topic}")
+    log.write()
+    return 0
+
+
 ROLES: dict[str, Callable[..., int]] = {
     "camera": run_camera,
     "listener": run_listener,
     "bare": run_bare,
     "naive": run_naive,
     "ours": run_ours,
+    "peer": run_peer,
 }
 
 if __name__ == "__main__":

@@ -121,6 +121,7 @@ def test_both_sides_deliver():
         "overload",
         "--detector null:10 --segmenter null:10,segmentation --loads 1.5 --rounds 1 --seconds 1 "
         "--deadline-factors 5",
+        *benches.fake_peer(),
     )
     (load,) = result["cells"]
     assert (load["load"], load["deadline_factor"]) == (1.5, 5.0)
@@ -130,6 +131,14 @@ def test_both_sides_deliver():
         assert figures["frames"] > 0
         assert 0 < figures["published"] <= figures["started"] <= figures["frames"] + 4
         assert figures["in_time"] <= figures["published"]
+    alone = load["detector"]
+    assert list(alone) == ["ours", "sequential", "naive", "peer"]
+    for side in ("ours", "sequential", "naive"):
+        assert alone[side]["in_time"] == load[side]["in_time_by_task"].get("detector", 0)
+    assert alone["peer"]["published"] > 0
+    assert alone["peer"]["cores"] > 0
+    assert alone["peer"]["failures"] == []
+    assert "fake_peer.py, vision_msgs/msg/Detection2DArray on" in benches.show("overload", result)
     assert load["listener"]["detections"] > 0
     assert load["listener"]["class_mask"] > 0
     assert result["command"].startswith("python -m benchmarks overload")

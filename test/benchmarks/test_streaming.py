@@ -7,6 +7,7 @@ import benches
 import pytest
 
 from benchmarks.harness.processes import BenchmarkError
+from benchmarks.overload.peer import PEER
 from benchmarks.streaming import NAIVE, OURS, Cell, Drive, judge_cell, read_shown
 
 
@@ -60,6 +61,22 @@ def test_bars(load, ours, naive, failures, passed):
     assert left == (None if ours is None else ours / 0.8)
 
 
+def test_a_peer_is_judged_as_the_naive_node_is():
+    def judge(peer, failures=()):
+        values = {OURS: 0.6, NAIVE: 0.5, PEER: peer}
+        sides = {
+            side: {"accuracy": {"detector": {"value": value}}, "failures": []}
+            for side, value in values.items()
+        }
+        sides[PEER]["failures"] = failures
+        return judge_cell(Cell(30.0, 2.0, 0.0), sides, {"detector": 0.8})
+
+    good = judge(0.4)
+    assert (good["passed"], good["ours_to_peer"]) == (True, 0.6 / 0.4)
+    assert not judge(0.55)["passed"]
+    assert not judge(0.4, ["ended with exit code 1"])["passed"]
+
+
 @pytest.mark.slow
 def test_sides_are_judged_by_the_truth():
     pytest.importorskip("rclpy")
@@ -67,11 +84,13 @@ def test_sides_are_judged_by_the_truth():
     _, result = benches.run(
         "streaming",
         "--rates 5 --loads 0.001 2 --policies none --seeds 3 --seconds 1 --drive-seconds 1",
-        "--variants", "full@torch-fp32",
+        "--variants", "full@torch-fp32", *benches.fake_peer(),
     )  # fmt: skip
     assert result["left_out"] == [{"rate_hz": 5.0, "load": 0.001}]
     (cell,) = result["cells"]
-    assert list(cell["sides"]) == [OURS, "full@torch-fp32", NAIVE]
+    assert list(cell["sides"]) == list(cell["detector"]) == [OURS, "full@torch-fp32", NAIVE, PEER]
+    assert list(cell["sides"][PEER]["accuracy"]) == ["detector"]
+    assert cell["detector"][PEER]["published"] > 0
     for figures in cell["sides"].values():
         for found in figures["accuracy"].values():
             assert found["instants"] > 0

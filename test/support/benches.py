@@ -9,6 +9,9 @@ import argparse
 import contextlib
 import io
 import json
+import shlex
+import sys
+from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import main as harness
@@ -33,6 +36,13 @@ def run(name: str, *options: str) -> tuple[int, dict[str, Any]]:
     assert code == (1 if result["passed"] is False else 0)
     assert show(name, result)
     return code, result
+
+
+def fake_peer() -> list[str]:
+    """Options that make `fake_peer.py` a further side."""
+    program = Path(__file__).with_name("fake_peer.py")
+    command = shlex.join([sys.executable, str(program)])
+    return ["--peer", command, "--peer-topic", "/peer/detections"]
 
 
 def show(name: str, result: Any) -> str:
