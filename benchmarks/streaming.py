@@ -451,6 +451,10 @@ def report(result: Mapping[str, Any]) -> Report:
 
     other_nodes = "naive node's" + (" or the peer's" if PEER in result else "")
     left_out = ", ".join(f"{c['rate_hz']:g} Hz at {c['load']:g}x" for c in result["left_out"])
+    cell_columns = (
+        ("camera", lambda row: f"{row['rate_hz']:g} Hz"),
+        ("load", lambda row: f"{row['load']:g}x"),
+    )
     failures = [
         f"{row['rate_hz']:g} Hz, {row['load']:g}x, {row['side']}: failed, {failure}"
         for row in rows
@@ -461,8 +465,7 @@ def report(result: Mapping[str, Any]) -> Report:
         f"{result['seconds']:g} s of each for every side; truth at {result['grid']:g} Hz",
         tabulate(
             rows,
-            ("camera", lambda row: f"{row['rate_hz']:g} Hz"),
-            ("load", lambda row: f"{row['load']:g}x"),
+            *cell_columns,
             "side, sAP=accuracy.detector.value:.3f, left=accuracy.detector.left:.1%",
             "mIoU=accuracy.segmenter.value:.3f, left=accuracy.segmenter.left:.1%",
             "p50 age ms=age_ms.p50:.1f, p99 age ms=age_ms.p99:.1f",
@@ -482,7 +485,7 @@ def report(result: Mapping[str, Any]) -> Report:
                 for cell in result["cells"]
                 for side, figures in cell.get(DETECTOR, {}).items()
             ],
-            ("camera", lambda row: f"{row['rate_hz']:g} Hz"),
+            *cell_columns,
         ),
         "\n".join(failures),
         f"bars: sAP of ours not below the {other_nodes}, and {FACTOR_BAR:g} times as large from a "

@@ -364,6 +364,10 @@ def report(result: Mapping[str, Any]) -> Report:
             return None
         return " + ".join(f"{count / row['seconds']:.1f}" for count in found)
 
+    cell_columns = (
+        ("load", lambda row: f"{row['load']:g}x"),
+        ("deadline", lambda row: f"{row['factor']:g}x"),
+    )
     failures = [
         f"{row['load']:g}x, {row['factor']:g}x, {row['side']}: failed, {failure}"
         for row in [*rows, *(row for row in peer_rows if row["side"] == PEER)]
@@ -373,8 +377,7 @@ def report(result: Mapping[str, Any]) -> Report:
         f"alone: {alone}; deadline: factor x {sum(result['execution_alone_ms'].values()):.1f} ms",
         tabulate(
             rows,
-            ("load", lambda row: f"{row['load']:g}x"),
-            ("deadline", lambda row: f"{row['factor']:g}x"),
+            *cell_columns,
             "side, frames, met=met_ratio:.1%, of admitted=met_ratio_admitted:.1%",
             "of started=met_ratio_started:.1%, in time/s=in_time_per_s:.1f, x naive=ratio:.2f",
             ("by task", show_tasks),
@@ -384,7 +387,7 @@ def report(result: Mapping[str, Any]) -> Report:
                 lambda row: ("yes" if row["passed"] else "NO") if row["side"] == "ours" else "",
             ),
         ),
-        *show_peer(result, peer_rows, ("deadline", lambda row: f"{row['factor']:g}x")),
+        *show_peer(result, peer_rows, *cell_columns),
         "\n".join(failures),
         say_bars(
             f">= {result['admitted_bar']:.0%} of the admitted met, no fewer in time than the "

@@ -72,13 +72,13 @@ def make_peer(args: Namespace) -> Peer | None:
 def show_peer(
     result: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], *columns: str | tuple[str, Any]
 ) -> Report:
-    """Make the table of the detector alone, with further columns; nothing without a peer."""
+    """Make the table of the detector alone, after columns of the cell; nothing without a peer."""
     if (peer := result.get(PEER)) is None:
         return []
     return [
         f"the detector alone; {PEER}, which does nothing else, with the usual node beside it: "
         f"{shlex.join(peer['command'])}, {peer['type']} on {peer['topic']}",
-        tabulate(rows, *columns, ("load", lambda row: f"{row['load']:g}x"), COLUMNS),
+        tabulate(rows, *columns, COLUMNS),
     ]
 
 
