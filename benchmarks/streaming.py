@@ -154,8 +154,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
                 side: _describe_side(side, one, deadline_ns) for side, one in measured.items()
             }
             cells.append(judge_cell(cell, figures, offline))
-            ratio = _show_ratio(cells[-1])
-            say(f"streaming: {rate_hz:g} Hz, load {load:g}: sAP of ours {ratio} x the naive one's")
+            ratio = cells[-1]["ours_to_naive"] or math.nan
+            say(f"streaming: {rate_hz:g} Hz, load {load:g}: ours is {ratio:.2f} x the naive node")
             if peer is not None:
                 cells[-1][DETECTOR] = {
                     side: describe_detector(one.rounds, one.stamps_ns, deadline_ns)
