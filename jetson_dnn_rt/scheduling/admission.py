@@ -20,8 +20,8 @@ RemainingTime = Callable[[str, int], int]
 """Maps a variant and a stage to the time from that stage to the end, in nanoseconds."""
 
 PROBE_INTERVAL = 30
-"""One frame in this many that the budget rejects in a row runs as a probe; and all probes together
-take at most one part in this many of the workers' time while other jobs want it."""
+"""One frame in this many that are rejected in a row runs as a probe, at the latest; and all probes
+together take at most one part in this many of the workers' time while other tasks want it."""
 
 
 def select(selector: Selector, state: TaskState, job: Job, now_ns: int) -> bool:
@@ -92,30 +92,39 @@ class Probes:
     likely be late, and the others miss the time it takes. With one probe per starving task every
     `PROBE_INTERVAL` frames, more and more tasks would in the end run nothing but probes. Hence,
     after a probe of 10 ms on one worker, the next one of any task comes 300 ms later at the
-    earliest. Where nothing but probes has started for that long no task is hurt: the budgets of
-    all tasks may be wrong, and they probe without delay.
+    earliest. Where no other task has started anything but probes for that long none is hurt: the
+    budgets of all tasks may be wrong, and they probe without delay. The task that has asked for
+    longest is next: one that is too slow for good does not keep the others from it.
     """
 
     def __init__(self) -> None:
         self._outstanding: Job | None = None
-        self._other_ns: int | None = None
+        self._asked_ns: dict[str, int] = {}  # tasks that wait for a probe: when they last asked
+        self._begins_ns: dict[str, int] = {}  # last start of a job that is no probe, by task
         self._last_ns = self._pause_ns = 0
         self._next_ns = 0
 
     def allow(self, job: Job, now_ns: int) -> bool:
         """Return whether a job of a task that was kept out for long may probe, and reserve it."""
+        self._asked_ns[job.task] = now_ns
         last = self._outstanding
         if last is not None and last.task != job.task:
             return False
-        if now_ns < self._next_ns and self._is_wanted():
+        for name, asked_ns in self._asked_ns.items():
+            if name == job.task:
+                break
+            if asked_ns >= now_ns - self._pause_ns:  # its frames still come
+                return False
+        if now_ns < self._next_ns and self._is_wanted_beside(job.task):
             return False
         self._outstanding = job
         return True
 
     def begin(self, job: Job, now_ns: int) -> None:
         """Record a job's start."""
+        self._asked_ns.pop(job.task, None)
         if job is not self._outstanding:
-            self._other_ns = now_ns
+            self._begins_ns[job.task] = now_ns
 
     def end(self, job: Job, now_ns: int, workers: int) -> None:
         """Record a probe's end; one that never started does not count."""
@@ -127,9 +136,12 @@ class Probes:
             self._next_ns = now_ns + self._pause_ns
             self._last_ns = job.start_ns
 
-    def _is_wanted(self) -> bool:
-        """Whether jobs other than probes started shortly before or after the last probe."""
-        return self._other_ns is not None and self._other_ns > self._last_ns - self._pause_ns
+    def _is_wanted_beside(self, task: str) -> bool:
+        """Whether other tasks started jobs shortly before or after the last probe."""
+        since_ns = self._last_ns - self._pause_ns
+        return any(
+            begin_ns > since_ns for name, begin_ns in self._begins_ns.items() if name != task
+        )
 
 
 class DeviceLimits:

@@ -27,8 +27,9 @@ itself.
 * One waiting job per task; the newest wins, the older one is ``superseded``. A task runs one job
   at a time.
 * A task that is rejected frame after frame would never learn that the machine is faster again.
-  After `PROBE_INTERVAL` - 1 such frames in a row the next one runs as a *probe*, and the budgets
-  restart from its times. All probes together take a small share: see `Probes`.
+  After `PROBE_INTERVAL` - 1 such frames in a row the next one runs as a *probe*; one that could
+  not make its deadline on an idle machine by its usual time already after 1, 2, 4, ... If the
+  probe's time fits, the budgets restart from it. All probes take a small share: see `Probes`.
 * Stages of several tasks may run as one batch where every deadline allows it: see `batching`.
 """
 
@@ -586,12 +587,17 @@ class Engine:
         if state.kept_out >= PROBE_INTERVAL - 1 and self._probes.allow(job, now_ns):
             job.admission = Admission.PROBE
             return ""
+        behind_ns = predecessor_ns(state, now_ns)
         usual_ns = shortest_ns(self._selector, state, job, 0, state.remaining_usual_ns)
         if usual_ns > parameters.deadline_ns:
-            return "" if self._may_try_its_luck(state, job, now_ns) else "budget"
-        earliest_ns = now_ns + max(
-            self._places.blocking_ns(state, job, now_ns), predecessor_ns(state, now_ns)
-        )
+            if self._may_try_its_luck(state, job, now_ns + behind_ns):
+                return ""
+            is_due = state.kept_out >= state.probe_after and state.in_flight is None
+            if not (is_due and self._probes.allow(job, now_ns)):
+                return "budget"
+            job.admission = Admission.PROBE
+            return ""
+        earliest_ns = now_ns + max(self._places.blocking_ns(state, job, now_ns), behind_ns)
         if earliest_ns + usual_ns <= job.absolute_deadline_ns:
             return ""
         return "" if self._cancel_for(state, job, now_ns) else "blocking"
@@ -670,10 +676,16 @@ class Engine:
         return self._may_try_its_luck(state, job, now_ns)
 
     def _may_try_its_luck(self, state: TaskState, job: Job, now_ns: int) -> bool:
-        """Whether a job that is usually too late may make it in time that nobody else wants."""
+        """Whether a job that is usually too late may make it in time that nobody else wants.
+
+        The next frame of its own task does not count where that is usually too late as well.
+        """
+        if not is_lucky(self._selector, state, job, now_ns):
+            return False
+        usual_ns = shortest_ns(self._selector, state, job, 0, state.remaining_usual_ns)
+        alike = state if usual_ns > state.parameters.deadline_ns else None
         until_ns = state.network_free_ns(job, now_ns + job.delay_ns, narrow=False)
-        idle = self._places.is_idle_until(until_ns, job)
-        return idle and is_lucky(self._selector, state, job, now_ns)
+        return self._places.is_idle_until(until_ns, job, but=alike)
 
     def _form_batch(self, job: Job, aside: Sequence[Job], now_ns: int) -> Job | None:
         """Return the job to run where this one is next: itself with its mates, or a future mate.
@@ -753,6 +765,8 @@ class Engine:
             job.start_ns = now_ns
             state.waiting, state.in_flight = None, job
             state.kept_out = 0
+            probes = job.admission is Admission.PROBE
+            state.probe_after = min(2 * state.probe_after, PROBE_INTERVAL - 1) if probes else 1
             self._probes.begin(job, now_ns)
         if job.held_ns is None:
             job.waiting_ns += self._places.waited_ns(job, now_ns)
@@ -839,7 +853,7 @@ class Engine:
         if job.admission is Admission.PROBE:
             self._probes.end(job, now_ns, self.workers)
             if outcome in (Outcome.MET, Outcome.LATE):
-                state.restart_budgets(job)
+                state.learn_from_probe(job)
                 ending.profile_ns = state.medians_ns(job.path[0][0])
         if was_in_flight and state.waiting is not None:
             # It could not run before its predecessor was done: waiting, not overhead.

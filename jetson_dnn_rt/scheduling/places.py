@@ -146,14 +146,19 @@ class Places:
         latest_ns = due_ns + LATE_NS
         return latest_ns if self.narrow.makes_it(state, job, latest_ns) else 0
 
-    def is_idle_until(self, time_ns: int, job: Job, mate: Job | None = None) -> bool:
-        """Whether until then no frame but these wants a network, as far as is known.
+    def is_idle_until(
+        self, time_ns: int, job: Job, mate: Job | None = None, but: TaskState | None = None
+    ) -> bool:
+        """Whether until then no frame but these, and those of `but`, wants a network.
 
-        False without helpers, and while a task did not see enough frames to expect the next.
+        As far as is known: False without helpers, and while a task did not see enough frames to
+        expect the next.
         """
         if not self.helping:
             return False
         for state in self.tasks.values():
+            if state is but:
+                continue
             if not state.next_release_ns or state.next_release_ns < time_ns:
                 return False
             waiting, other = state.waiting, state.in_flight

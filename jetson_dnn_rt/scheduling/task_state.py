@@ -134,6 +134,8 @@ class TaskState:
     misses_in_a_row: int = 0
     suspended: str = ""  # why every released frame is skipped; empty = none is
     kept_out: int = 0  # frames in a row that would have run with a smaller budget
+    probe_after: int = 1
+    """So many of them before one probes, where by its usual time none makes its deadline."""
     failures: Counter[str] = field(default_factory=Counter)
     withdrawn: dict[str, str] = field(default_factory=dict)
     """Withdrawn variants, with the reason."""
@@ -370,8 +372,14 @@ class TaskState:
             for index in range(stage + 1):
                 medians_ns[index] += change_ns
 
-    def restart_budgets(self, job: Job) -> None:
-        """Keep only what a probe measured: older times no longer describe the machine."""
+    def learn_from_probe(self, job: Job) -> None:
+        """Keep only what a probe measured that took no longer than usual: the machine is faster.
+
+        A slower one is an observation like any other: one slow run replaces no budget.
+        """
+        usual_ns = sum([self.usual_ns(variant, index) for variant, index in job.path])
+        if sum([stage.execution_time_ns for stage in job.stages]) > usual_ns:
+            return
         for (variant, index), stage in zip(job.path, job.stages, strict=True):
             if stage.narrow:
                 continue

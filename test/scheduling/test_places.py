@@ -393,6 +393,22 @@ def test_no_frame_tries_its_luck_into_the_time_of_another(due, outcome):
     assert next(r for r in records if r.task == "b").start_ns == due
 
 
+@pytest.mark.parametrize(
+    ("deadline", "due", "tries"),
+    [
+        (125, 2130, True),  # on an idle machine it is usually late, and so is the next one
+        (145, 2130, False),  # the next one will be in time where this one does not run
+        (145, 2500, True),
+    ],
+)
+def test_a_task_tries_its_luck_where_its_next_frame_has_no_better_chance(deadline, due, tries):
+    engine = make_engine(deadline, device="cpu")
+    seed(engine, "a", inference=(80, 110, 150))
+    job = engine.release("a", 2000, 2000, make_work())
+    expect(engine, a=due)
+    assert engine._may_try_its_luck(engine.tasks["a"], job, 2010) is tries
+
+
 def test_no_pair_takes_its_chance_into_the_time_of_a_third():
     """Narrow by its budget the second runs until 2315."""
     engine = make_pair((165, 165, 135))
