@@ -9,6 +9,12 @@ are used for any of them. Frames to fit are scenes of the generator that the ben
 never uses; accuracy is measured on held-out scenes, with their ground truth; times of the whole
 network are measured in turn.
 
+With --small a fourth one is a small network: the same layers with fewer channels, trained from the
+beginning with labels, as the full one was (``tools/train_builtin.py --width 0.7``). So the table
+says whether decomposing a large network is better than training a small one, as figure 4 of
+"Multi-DNN Acceleration Techniques for Embedded Systems with Tucker Decomposition and
+Hidden-layer-based Parallel Processing" (JKICE 26(6), 2022) says of classifiers.
+
 A recovered network is stored in the library (--engine-cache) and reused by the next run with the
 same frames and steps; making one takes some minutes.
 """
@@ -24,6 +30,7 @@ from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from torch import fx
 
 from benchmarks.accuracy import METRICS, compare_accuracy
@@ -38,7 +45,8 @@ from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.lab.compress.compression import compress, fit
 from jetson_dnn_rt.lab.compress.recovery import RecoveryReport
 from jetson_dnn_rt.models.graph.splitting import split
-from jetson_dnn_rt.models.model import Model, Part
+from jetson_dnn_rt.models.graph.tracing import fold_shapes, trace
+from jetson_dnn_rt.models.model import Model, Part, make_probe_input
 from jetson_dnn_rt.models.sources.registry import load_model
 from jetson_dnn_rt.variants.decomposition import STEPS_FACT, load_reduced, weights_key
 from jetson_dnn_rt.variants.library.library import Library
@@ -48,6 +56,8 @@ from jetson_dnn_rt.variants.spec import DecompositionSpec
 
 SPEC = DecompositionSpec("tucker", "macs", 0.5)
 FULL, PLAIN, AWARE, RECOVERED = VARIANTS = ("full", "plain", "data-aware", "recovered")
+SMALL = "small"
+"""Variant of --small."""
 POINTS_LOST_BARS = {AWARE: 3.0, RECOVERED: 1.0}
 """Points of mAP@0.5 or mIoU, in hundredths."""
 BACKENDS = ("openvino", "onnxruntime", "torch")
@@ -64,6 +74,10 @@ def add_arguments(add: Options) -> None:
     add("--steps", None, f"of recovery (default {STEPS})", kind=int, least=1)
     add("--seconds", 6.0, "of timing on each back end")
     add("--threads", 1, "of one run", least=1)
+    add(
+        "--small", None, "folder with small networks of `tools/train_builtin.py --width`",
+        kind=Path, metavar="DIR",
+    )  # fmt: skip
     add_library(add)
     add("--quick", False, "few scenes and steps, to show that it runs; stores nothing")
 
@@ -153,6 +167,8 @@ def _measure(
         ).graph  # fmt: skip
     steps = args.steps or STEPS[name]
     graphs[RECOVERED], recovery = _recover(model, frames, library, steps, progress)
+    if args.small is not None:
+        graphs[SMALL] = load_small(name, args.small)
     accuracies = compare_accuracy(
         name, graphs, args.scenes, lambda done, total: progress("accuracy", done, total)
     )
@@ -182,6 +198,14 @@ def _measure(
         "reached": reached,
         "passed": all(reached.values()),
     }
+
+
+def load_small(name: builtin.BuiltinName, folder: Path) -> fx.GraphModule:
+    """Load a small network; `ModelError` when the folder lacks it."""
+    path = folder / builtin.weights_path(name).name
+    graph = trace(builtin.load(name, path))
+    fold_shapes(graph, torch.from_numpy(make_probe_input(*builtin.INPUT_SIZE[name])))
+    return graph
 
 
 def _recover(

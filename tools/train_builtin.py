@@ -12,6 +12,9 @@ determined by the seed, the options and the machine's arithmetic.
 
     python tools/train_builtin.py [--only detector|segmenter] [--seed N] [--steps N]
 
+With --width 0.7 they have fewer channels, half of the multiply-accumulates: small networks that
+are trained like the shipped ones, for ``python -m benchmarks recovery --small DIR``.
+
 The figures on held-out scenes come from ``python -m benchmarks accuracy``.
 """
 
@@ -294,13 +297,14 @@ class Training:
     """State of the training of one network; see the options of the command."""
 
     def __init__(
-        self, name: builtin.BuiltinName, cache: Cache, seed: int, steps: int, batch: int
-    ) -> None:
+        self, name: builtin.BuiltinName, cache: Cache, seed: int, steps: int, batch: int,
+        width: float = 1.0,
+    ) -> None:  # fmt: skip
         torch.manual_seed(seed)
         self.name, self.cache = name, cache
-        self.seed, self.steps, self.batch = seed, steps, batch
+        self.seed, self.steps, self.batch, self.width = seed, steps, batch, width
         self.done = 0
-        self.network = builtin.build(name).to(memory_format=torch.channels_last)
+        self.network = builtin.build(name, width).to(memory_format=torch.channels_last)
         kernels = [p for p in self.network.parameters() if p.ndim > 1]
         others = [p for p in self.network.parameters() if p.ndim <= 1]
         groups: list[dict[str, Any]] = [
@@ -377,8 +381,9 @@ def train(
     cv2.setNumThreads(1)
     steps = options.steps or STEPS[name]
     cache = open_cache(folder, options.scenes, "r")
-    training = Training(name, cache, options.seed, steps, options.batch)
-    checkpoint = folder / f"{name}-{steps}-{options.batch}.pt"
+    training = Training(name, cache, options.seed, steps, options.batch, options.width)
+    narrow = "" if options.width == 1.0 else f"-{options.width:g}"
+    checkpoint = folder / f"{name}-{steps}-{options.batch}{narrow}.pt"
     if checkpoint.exists():
         training.restore(checkpoint)
         say(f"{name}: resumes at step {training.done}")
@@ -409,6 +414,8 @@ def write_weights(training: Training, folder: Path) -> None:
         "steps": str(training.done),
         "batch": str(training.batch),
     }
+    if training.width != 1.0:
+        about[builtin.WIDTH] = str(training.width)
     path = folder / builtin.weights_path(training.name).name
     write_onnx(training.name, training.average.module, path, about)
 
@@ -458,6 +465,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--scenes", type=int, default=10_000, help="scenes to render")
     parser.add_argument("--steps", type=int, help=f"training steps, by default {STEPS}")
     parser.add_argument("--batch", type=int, default=16, help="scenes in a step")
+    about = "share of the channels of hidden layers; other than 1 needs --output"
+    parser.add_argument("--width", type=float, default=1.0, help=about)
     parser.add_argument("--cores", type=int, default=os.cpu_count() or 1)
     work = Path(tempfile.gettempdir()) / "jetson_dnn_rt-training"
     about = "folder of the scene cache (3.1 GB) and the checkpoints"
@@ -467,6 +476,8 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     if not 0 < options.batch < options.scenes:
         parser.error(f"--batch must be between 1 and --scenes, got {options.batch}")
+    if options.width != 1.0 and options.output == output:
+        parser.error("--width would replace the shipped networks: give another --output")
     folder = make_cache(options.work, options.scenes, options.seed, max(1, options.cores))
     names = [options.only] if options.only else list(builtin.NAMES)
     # One process per network: two single-threaded steps side by side get more done than

@@ -21,7 +21,9 @@ The reduced networks are the recovered ones of `benchmarks recovery` for the bui
 random weights have no accuracy to lose, so for those the decomposition of b stands for its time.
 One row for each network, in several instances, and one for a mix of them. In each mode every
 instance has one frame in flight all the time; a time goes from the input on the host to the
-outputs on the host, waiting included. All modes take turns, round by round, in one run. Outputs
+outputs on the host, waiting included; beside it stands the time of the original network in plain
+torch while nothing else runs, as in the paper's table 1. All modes take turns, round by round, in
+one run. Outputs
 are compared with those of fp32 on the CPU, of the same network and of the full one, and built-in
 models by their accuracy on held-out scenes. Modes a to d run plain torch, kernel by kernel;
 CUDA MPS, which lets processes share a GPU and which the paper's board lacks, is not used.
@@ -73,6 +75,7 @@ from benchmarks.multi_dnn.modes import (
     choose_variant,
     free_device_memory,
     list_variants,
+    time_solo,
     time_variants,
 )
 from benchmarks.multi_dnn.networks import NetworkSpec, Prepared, find_reference, prepare
@@ -104,6 +107,15 @@ PAPER = {
 }
 """Per cent less time per DNN than mode a, on a Jetson AGX Xavier, 8 instances (RegNetY: 7); for
 the mix the largest of its four networks (JKICE 26(6), 2022, section 4.4)."""
+
+ALONE = {
+    "alexnet": {"top5": 79.07, "solo_ms": 10.8, "multi_ms": 58.3},
+    "squeezenet1_0": {"top5": 80.42, "solo_ms": 16.6, "multi_ms": 94.3},
+    "vgg16": {"top5": 90.38, "solo_ms": 52.5, "multi_ms": 334.8},
+    "regnet_y_32gf": {"top5": 95.34, "solo_ms": 232.8, "multi_ms": 1487.3},
+}
+"""The paper's table 1: top-5 accuracy on ImageNet in per cent, the time of one network alone and
+among six, each in a process."""
 
 BARS = {"vgg16": 80.0, "resnet152": 65.0, "inception_v3": 65.0, "regnet_y_32gf": 80.0, MIX: 80.0}
 """Per cent less time per DNN of mode g against mode a, on a GPU with 8 instances."""
@@ -152,6 +164,7 @@ def add_arguments(add: Options) -> None:
         "side of the networks' input (default on a GPU 32, as in the paper, else 224)",
         kind=int, least=1, metavar="PIXELS",
     )  # fmt: skip
+    add("--modes", list(MODES), "default all", choices=MODES)
     add("--jobs", 8, "runs of layers into which modes c and d cut a network", least=1)
     add("--minutes", 7.0, "for everything: each row measures until its share is over", above=0)
     add("--window", 0.7, "seconds of one mode in one round", above=0, metavar="S")
@@ -212,6 +225,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         "jobs": args.jobs,
         "window_s": args.window,
         "mps": "not used",
+        "paper_alone": ALONE,
         "rows": [],
         "passed": None,
     }
@@ -254,6 +268,8 @@ def _keep(result: dict[str, Any], row: dict[str, Any], output: Path | None) -> N
 class _Network:
     """Network of a row: its fastest variants, those that were tried, and outputs by form.
 
+    `solo_ms` is the time of the original in plain torch while nothing else runs.
+
     `reduced` is of a reduced form, None where there is none or the full network is faster.
     """
 
@@ -261,6 +277,7 @@ class _Network:
     variant: Variant
     reduced: Variant | None
     tried: Mapping[str, float | str]
+    solo_ms: float
     references: Mapping[str, Outputs]
     accuracy: Mapping[str, float]
 
@@ -273,6 +290,7 @@ class _Network:
             "variant": self.variant.name,
             "reduced": None if self.reduced is None else self.reduced.name,
             "alone_ms": self.tried,
+            "solo_ms": self.solo_ms,
         }
         if self.accuracy:
             facts["accuracy"] = dict(self.accuracy)
@@ -352,10 +370,14 @@ class Bench:
                 raise BackendUnavailableError(f"{spec.name} runs on none of them: {times}")
             if smaller is not None and smaller.alone_ms >= variant.alone_ms:
                 smaller = None
+            path = prepared.save("original", self._folder)
+            solo_ms = round(time_solo(spec, path, self._device, CORES, _ALONE_S), 4)
             image = spec.make_image()
             references = {f: find_reference(one, image) for f, one in prepared.forms.items()}
             accuracy = prepared.measure_accuracy(self._args.scenes)
-            self._known[spec] = _Network(prepared, variant, smaller, times, references, accuracy)
+            self._known[spec] = _Network(
+                prepared, variant, smaller, times, solo_ms, references, accuracy
+            )
         return self._known[spec]
 
     def _count_threads(self, count: int) -> int:
@@ -382,7 +404,7 @@ class Bench:
         modes: dict[str, _Mode] = {}
         facts: dict[str, dict[str, Any]] = {}
         notes: dict[str, str] = {}
-        for mode in MODES:
+        for mode in filter(self._args.modes.__contains__, MODES):
             if mode in "bc" and not any(one.prepared.ranks for one in networks):
                 notes[mode] = "nothing to decompose: 1x1 and depthwise convolutions stay"
                 continue
@@ -604,9 +626,42 @@ def report(result: Mapping[str, Any]) -> Report:
         )
     for row in result["rows"]:
         parts += report_row(row, device)
+    parts += report_alone(result["rows"])
     on_cpu = f"f at most {-CPU_BAR:g} % slower than e"
     bars = on_cpu if device != "cuda" else "g against a as in the tables"
     return [*parts, say_bars(f"{bars}, outputs agree", result["passed"])]
+
+
+def report_alone(rows: Sequence[Mapping[str, Any]]) -> Report:
+    """Report how much longer a network takes among others like it than alone: table 1."""
+    found = []
+    for row in rows:
+        network = row["networks"].get(row["row"], {})  # of a mix there is none
+        if "solo_ms" not in network:
+            continue
+        solo_ms, paper = network["solo_ms"], ALONE.get(row["row"], {})
+        entry = {"network": row["row"], "instances": row["instances"], "solo_ms": solo_ms}
+        for mode, figures in row["modes"].items():
+            if "time_per_dnn_ms" in figures:
+                entry[f"{mode}_ms"] = figures["time_per_dnn_ms"]
+                entry[f"{mode}_times"] = figures["time_per_dnn_ms"] / solo_ms
+        if paper:
+            entry["paper"] = {**paper, "times": paper["multi_ms"] / paper["solo_ms"]}
+        found.append(entry)
+    if not found:
+        return []
+    modes = [mode for mode in "aefg" if any(f"{mode}_ms" in entry for entry in found)]
+    return [
+        "alone, in plain torch on all cores, and among the instances of its row; x alone = how "
+        "many times as long. The paper: table 1, six processes on a Jetson AGX Xavier",
+        tabulate(
+            found,
+            "network, instances, alone ms=solo_ms:.2f",
+            *(f"{mode} ms={mode}_ms:.2f, x alone={mode}_times:.2f" for mode in modes),
+            "paper alone ms=paper.solo_ms:.1f, six=paper.multi_ms:.1f, x alone=paper.times:.2f",
+            "top-5 %=paper.top5:.2f",
+        ),
+    ]
 
 
 def describe_steps(modes: Mapping[str, Mapping[str, Any]]) -> list[str]:

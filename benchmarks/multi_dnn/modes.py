@@ -437,6 +437,13 @@ def time_variants(
     return tried | {name: round(quantile_ms(taken, 0.5), 4) for name, taken in times.items()}
 
 
+def time_solo(spec: NetworkSpec, path: Path, device: str, threads: int, seconds: float) -> float:
+    """Run the original network in plain torch, alone; return the median in ms."""
+    torch.set_num_threads(threads)
+    caller = Caller(Load(spec, "original", {}, path), device)
+    return quantile_ms(run_for(caller.run, seconds), 0.5)
+
+
 def choose_variant(
     variants: Sequence[Variant], times_ms: Mapping[str, float | str]
 ) -> Variant | None:

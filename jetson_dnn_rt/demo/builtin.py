@@ -42,6 +42,10 @@ INPUT_SIZE: dict[str, tuple[int, int]] = {"detector": (240, 320), "segmenter": (
 BATCHES = "num_batches_tracked"
 """Key of the file's metadata: training steps that the batch norms have averaged over."""
 
+WIDTH = "width"
+"""The same: of `build`, where it is not 1."""
+
+_MOST_WIDTH = 4.0
 _LARGEST_FILE = 8 << 20  # bytes; the shipped files are below 4 MiB
 
 
@@ -57,18 +61,21 @@ def weights_path(name: str) -> Path:
     return Path(__file__).with_name("weights") / f"builtin_{name}.onnx"
 
 
-def build(name: str) -> torch.nn.Module:
+def build(name: str, width: float = 1.0) -> torch.nn.Module:
     """Make a network with freshly initialised weights, in training mode.
+
+    `width` scales the channels of its hidden layers; the shipped networks have 1.
 
     The detector returns ``(boxes [B, 1200, 4], scores [B, 1200, 5])``: xyxy in pixels of the
     network's input, and probabilities. The segmenter returns logits [B, 8, 240, 320].
     """
     _check_name(name)
-    from jetson_dnn_rt.demo.networks import Detector, Segmenter
+    from jetson_dnn_rt.demo.networks import CHANNELS, Detector, Segmenter
 
+    channels = CHANNELS.scale(width)
     if name == "detector":
-        return Detector(len(DETECTOR_CLASSES), INPUT_SIZE[name])
-    return Segmenter(len(SEGMENTER_CLASSES), INPUT_SIZE[name])
+        return Detector(len(DETECTOR_CLASSES), INPUT_SIZE[name], channels)
+    return Segmenter(len(SEGMENTER_CLASSES), INPUT_SIZE[name], channels)
 
 
 def read(name: str, path: Path | None = None) -> bytes:
@@ -108,7 +115,6 @@ def load(name: str, path: Path | None = None) -> torch.nn.Module:
         ) from error
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-    network = build(name)
     try:
         model = onnx.load_model_from_string(data)
         stored = {
@@ -117,10 +123,14 @@ def load(name: str, path: Path | None = None) -> torch.nn.Module:
         }
         about = {entry.key: entry.value for entry in model.metadata_props}
         batches = torch.tensor(int(about.get(BATCHES, 0)))
+        width = float(about.get(WIDTH, 1.0))
+        if not 0.0 < width <= _MOST_WIDTH:  # NaN is not either
+            raise ValueError(f"width {width}")
     except (DecodeError, ValueError, TypeError) as error:
         raise ModelError(
             f"weights of builtin:{name} are damaged: {file}: {error}; install the package again"
         ) from error
+    network = build(name, width)
     # The graph has no use for the counters of the batch norms, all of which count the same.
     counters = {key: batches for key in network.state_dict() if key.endswith(BATCHES)}
     try:

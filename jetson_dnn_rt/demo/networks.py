@@ -6,14 +6,34 @@
 from __future__ import annotations
 
 import math
+from dataclasses import astuple, dataclass
 
 import torch
 from torch import nn
 from torch.nn import functional
 
-_STEM, _S4, _S8, _S16, _S32 = 16, 24, 48, 80, 128  # channels on each stride
-_NECK = 48
 _STRIDE = 8  # of the detector's only head
+
+
+@dataclass(frozen=True)
+class Channels:
+    """Channels of the hidden layers: on each stride, of the neck, and before the outputs."""
+
+    stem: int = 16
+    s4: int = 24
+    s8: int = 48
+    s16: int = 80
+    s32: int = 128
+    neck: int = 48
+    tower: int = 64  # of the detector
+    fine: int = 32  # of the segmenter, on stride 4
+
+    def scale(self, width: float) -> Channels:
+        """Scale all of them, to multiples of 8."""
+        return Channels(*(max(8, 8 * round(width * one / 8)) for one in astuple(self)))
+
+
+CHANNELS = Channels()
 
 
 def _convolution(inputs: int, outputs: int, stride: int = 1) -> nn.Sequential:
@@ -44,15 +64,16 @@ class _Backbone(nn.Module):
     mean: torch.Tensor
     deviation: torch.Tensor
 
-    def __init__(self) -> None:
+    def __init__(self, channels: Channels) -> None:
         super().__init__()
         self.register_buffer("mean", torch.full((1, 3, 1, 1), 0.45), persistent=False)
         self.register_buffer("deviation", torch.full((1, 3, 1, 1), 0.25), persistent=False)
-        self.stem = _convolution(3, _STEM, 2)
-        self.stage4 = nn.Sequential(_convolution(_STEM, _S4, 2), _convolution(_S4, _S4))
-        self.stage8 = nn.Sequential(_convolution(_S4, _S8, 2), _Residual(_S8))
-        self.stage16 = nn.Sequential(_convolution(_S8, _S16, 2), _Residual(_S16))
-        self.stage32 = nn.Sequential(_convolution(_S16, _S32, 2), _Residual(_S32))
+        stem, s4, s8, s16, s32 = astuple(channels)[:5]
+        self.stem = _convolution(3, stem, 2)
+        self.stage4 = nn.Sequential(_convolution(stem, s4, 2), _convolution(s4, s4))
+        self.stage8 = nn.Sequential(_convolution(s4, s8, 2), _Residual(s8))
+        self.stage16 = nn.Sequential(_convolution(s8, s16, 2), _Residual(s16))
+        self.stage32 = nn.Sequential(_convolution(s16, s32, 2), _Residual(s32))
 
     def forward(self, image: torch.Tensor) -> tuple[torch.Tensor, ...]:
         x = (image - self.mean) / self.deviation
@@ -65,15 +86,16 @@ class _Backbone(nn.Module):
 class _Neck(nn.Module):
     """Merges the features of strides 32 and 16 into those of stride 8."""
 
-    def __init__(self, size: tuple[int, int]) -> None:
+    def __init__(self, size: tuple[int, int], channels: Channels) -> None:
         super().__init__()
         self.size16 = (math.ceil(size[0] / 16), math.ceil(size[1] / 16))
         self.size8 = (math.ceil(size[0] / 8), math.ceil(size[1] / 8))
-        self.lateral32 = nn.Conv2d(_S32, _NECK, 1)
-        self.lateral16 = nn.Conv2d(_S16, _NECK, 1)
-        self.lateral8 = nn.Conv2d(_S8, _NECK, 1)
-        self.smooth16 = _convolution(_NECK, _NECK)
-        self.smooth8 = _convolution(_NECK, _NECK)
+        neck = channels.neck
+        self.lateral32 = nn.Conv2d(channels.s32, neck, 1)
+        self.lateral16 = nn.Conv2d(channels.s16, neck, 1)
+        self.lateral8 = nn.Conv2d(channels.s8, neck, 1)
+        self.smooth16 = _convolution(neck, neck)
+        self.smooth8 = _convolution(neck, neck)
 
     def forward(self, s8: torch.Tensor, s16: torch.Tensor, s32: torch.Tensor) -> torch.Tensor:
         up32 = functional.interpolate(self.lateral32(s32), size=self.size16, mode="nearest")
@@ -88,14 +110,14 @@ class Detector(nn.Module):
 
     centres: torch.Tensor
 
-    def __init__(self, classes: int, size: tuple[int, int]) -> None:
+    def __init__(self, classes: int, size: tuple[int, int], channels: Channels = CHANNELS) -> None:
         super().__init__()
         self.classes = classes
-        self.backbone = _Backbone()
-        self.neck = _Neck(size)
-        self.tower = _convolution(_NECK, 64)
-        self.score = nn.Conv2d(64, classes, 1)
-        self.side = nn.Conv2d(64, 4, 1)
+        self.backbone = _Backbone(channels)
+        self.neck = _Neck(size, channels)
+        self.tower = _convolution(channels.neck, channels.tower)
+        self.score = nn.Conv2d(channels.tower, classes, 1)
+        self.side = nn.Conv2d(channels.tower, 4, 1)
         for layer, bias in ((self.score, -math.log(99.0)), (self.side, math.log(2.0))):
             nn.init.normal_(layer.weight, 0.0, 0.01)
             assert layer.bias is not None
@@ -127,18 +149,19 @@ class Detector(nn.Module):
 class Segmenter(nn.Module):
     """Segmentation network with logits of the input's size, in multiples of 16."""
 
-    def __init__(self, classes: int, size: tuple[int, int]) -> None:
+    def __init__(self, classes: int, size: tuple[int, int], channels: Channels = CHANNELS) -> None:
         super().__init__()
-        self.backbone = _Backbone()
-        self.neck = _Neck(size)
+        self.backbone = _Backbone(channels)
+        self.neck = _Neck(size, channels)
         self.size4 = (math.ceil(size[0] / 4), math.ceil(size[1] / 4))
-        self.lateral4 = nn.Conv2d(_S4, 32, 1)
-        self.reduce8 = nn.Conv2d(_NECK, 32, 1)
-        self.smooth4 = _convolution(32, 32)
+        fine = channels.fine
+        self.lateral4 = nn.Conv2d(channels.s4, fine, 1)
+        self.reduce8 = nn.Conv2d(channels.neck, fine, 1)
+        self.smooth4 = _convolution(fine, fine)
         # 4x4 sub-pixels per cell: logits at the input's size for the price of a 1x1 convolution on
         # stride 4. Decided by the upper bound on 100 scenes of 640x480 with masks of whole cells:
         # mIoU 0.937 on stride 2, 0.968 on stride 1.
-        self.head = nn.Conv2d(32, 16 * classes, 1)
+        self.head = nn.Conv2d(fine, 16 * classes, 1)
 
     def forward(self, image: torch.Tensor) -> torch.Tensor:
         """Logits [B, C, H, W]."""

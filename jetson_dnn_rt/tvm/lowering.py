@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from jetson_dnn_rt.models.graph.mixed_precision import Colours
 
 _SIMPLIFY = "FoldBatchnormToConv2D DecomposeOpsForInference CanonicalizeBindings FoldConstant"
+_LEGALIZE = "DecomposeOpsForInference LegalizeOps"
 _FUSE = "LegalizeOps AnnotateTIROpPattern FoldConstant FuseOps FuseTIR DeadCodeElimination"
 
 
@@ -33,6 +34,7 @@ def lower(
     target: TvmTarget,
     *,
     channels_last: bool = True,
+    graph_passes: bool = True,
     colours: Colours | None = None,
 ) -> tvm.IRModule:
     """Lower a network to the form that is tuned, scheduled and compiled.
@@ -43,6 +45,8 @@ def lower(
         ``fp32`` or ``fp16`` (mixed, by colour; inputs and outputs stay float32).
     channels_last : bool
         Else ``NCHW``, TVM's default layout.
+    graph_passes : bool
+        Else nothing is folded and nothing fused: a kernel for each operator, as it was read.
     colours : Colours, optional
         Operators allowed in FP16; the lists of ``config/amp.yaml`` by default.
 
@@ -70,6 +74,8 @@ def lower(
         with target.to_tvm():
             if precision == "fp16":
                 module = _sum_in_fp32(module)
+            if not graph_passes:
+                return run_passes(module, _LEGALIZE)
             module = run_passes(module, _SIMPLIFY)
             if channels_last:
                 layouts = {"relax.nn.conv2d": ["NHWC", "HWIO"]}

@@ -125,6 +125,23 @@ def test_each_idea_has_a_figure_of_its_own():
     assert figures.describe_steps({"a": {}, "f": {"note": "no memory"}}) == []
 
 
+def test_alone_and_among_others_by_hand():
+    modes = {"a": {"time_per_dnn_ms": 50.0}, "f": {"time_per_dnn_ms": 8.0}, "g": {"note": "no"}}
+    rows = [
+        {"row": "vgg16", "instances": 6, "networks": {"vgg16": {"solo_ms": 10.0}}, "modes": modes},
+        {"row": "mix", "instances": 2, "networks": {"vgg16": {"solo_ms": 10.0}}, "modes": modes},
+        {"row": "resnet152", "instances": 6, "networks": {"resnet152": {}}, "modes": modes},
+    ]
+    _, table = figures.report_alone(rows)
+    assert table.header[:7] == [
+        "network", "instances", "alone ms", "a ms", "x alone", "f ms", "x alone",
+    ]  # fmt: skip
+    (cells,) = table.rows  # a mix has no time alone, nor has an old result
+    assert cells[:7] == ["vgg16", 6, "10.00", "50.00", "5.00", "8.00", "0.80"]
+    assert cells[7:] == ["52.5", "334.8", "6.38", "90.38"]  # the paper's
+    assert figures.report_alone(rows[1:]) == []
+
+
 # -- networks ----------------------------------------------------------------------------------
 
 
@@ -323,6 +340,11 @@ def test_the_whole_command(tmp_path, monkeypatch, capsys):
         "--models builtin:detector --instances 2 --jobs 2 --device cpu --backends torch "
         "--scenes 1 --minutes 0.01 --window 0.01 --library"
     )
+    _, some = benches.run("multi_dnn", f"--modes f a {options}", str(tmp_path))
+    (modes,) = (row["modes"] for row in some["rows"])
+    assert [mode for mode in modes if "note" not in modes[mode]] == ["a", "f"]
+    assert modes["e"]["note"] == "not run"
+    assert some["passed"] is None  # there is nothing to compare f with
     _, result = benches.run("multi_dnn", options, str(tmp_path), "--output", str(output))
     (found,) = result["rows"]
     assert found["models"] == ["builtin:detector"] * 2
@@ -330,6 +352,7 @@ def test_the_whole_command(tmp_path, monkeypatch, capsys):
     assert list(found["modes"]) == list("abcdefg")
     assert "no reduced network" in found["modes"].pop("g")["note"]
     assert set(found["networks"]["builtin:detector"]["accuracy"]) == {"original", "tucker"}
+    assert found["networks"]["builtin:detector"]["solo_ms"] > 0.0
     assert found["modes"]["b"]["error_to_full"] > 0.1 > found["modes"]["f"]["error_to_full"]
     for mode, said in found["modes"].items():
         assert said["outputs_agree"], (mode, said)
@@ -340,6 +363,7 @@ def test_the_whole_command(tmp_path, monkeypatch, capsys):
     assert written["modes"]["f"] == found["modes"]["f"]
     text = benches.show("multi_dnn", result)
     assert "a original, processes" in text
+    assert "x alone" in text
     assert "f against e, one process: " in text
 
 

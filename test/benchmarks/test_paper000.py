@@ -4,6 +4,7 @@
 """The benchmark on small networks: what it measures, says and draws."""
 
 import benches
+import numpy as np
 import pytest
 
 pytest.importorskip("torch")
@@ -72,13 +73,35 @@ def test_two_networks(tmp_path, monkeypatch, capsys):
         assert entry["pwcet"]["support"] == "unproven"
         assert [bound["upper_ms"] for bound in entry["pwcet"]["bounds"]] == [None, None]
         assert "samples_ms" not in entry
-    for name in ("layers.png", "distributions.png"):
+        assert entry["device"] in entry["as_paper"]
+        for runs in entry["as_paper"].values():
+            assert [len(runs[key]) for key in ("profiled_ms", "plain_ms")] == [12, 12]
+            assert min(*runs["profiled_ms"], *runs["plain_ms"]) > 0.0
+        assert entry["twelve"] is None  # seven runs have no twelve in a row
+    for name in ("layers.png", "distributions.png", "first_runs.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
     table = benches.show("paper000", written)
     assert "HWM/BCET" in table
     assert "unproven" in table
+    assert "as in the paper: 12 runs" in table
+    assert ("no column of CUDA" in table) == bool(written["cuda_missing"])
     assert table.endswith("a bound at 1e-03 for each network: not judged")
     assert "paper000: detector: 3 of 7" in capsys.readouterr().err
+
+
+def test_what_the_worst_of_twelve_says():
+    times_ms = np.arange(24.0)
+    found = paper000.describe_twelve(times_ms)
+    assert found["worst_ms"] == [11.0, 23.0]
+    assert found["exceeded_percent"] == 25.0  # worst of 11 to 23, in the median 17: six beyond
+    assert paper000.describe_twelve(times_ms[:11]) is None
+    same = paper000.describe_twelve(np.ones(12))
+    assert same == {"worst_ms": [1.0, 1.0], "exceeded_percent": 0.0}
+
+
+def test_runs_of_the_paper_by_hand():
+    found = paper000._summarize_runs([240.0, 150.0, 160.0])
+    assert found == {"first": 240.0, "best": 150.0, "worst": 240.0, "spread": 1.6}
 
 
 def test_a_bound_is_never_shown_without_its_verdict():

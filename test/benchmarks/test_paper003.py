@@ -17,8 +17,12 @@ from benchmarks.harness.networks import Shown
 from benchmarks.paper003 import (
     BOTH,
     DEFAULT,
+    GRAPH_ROWS,
     NETWORKS,
     OPENCV,
+    ORT,
+    ORT_PLAIN,
+    PLAIN,
     ROWS,
     SPENT,
     TUNED,
@@ -131,6 +135,9 @@ def make_shown(*values):
 def test_rows_by_hand():
     times = {
         "torch-eager": np.array([10, 20, 12]) * MS,
+        PLAIN: np.array([80, 90, 90]) * MS,
+        ORT_PLAIN: np.array([8, 8, 8]) * MS,
+        ORT: np.array([4, 4, 5]) * MS,
         DEFAULT: np.array([60, 50, 70]) * MS,
         TUNED: np.array([6, 4, 5]) * MS,
         OPENCV: np.array([8, 8, 9]) * MS,
@@ -146,10 +153,30 @@ def test_rows_by_hand():
     assert list(rows) == list(ROWS)
     assert (rows[TUNED]["mean_ms"], rows[TUNED]["p50_ms"], rows[TUNED]["p99_ms"]) == (5, 5, 6)
     assert rows[TUNED]["times_faster_than_default"] == 12.0
+    assert rows[TUNED]["times_faster_than_unoptimised"] == 18.0
+    assert rows[ORT]["times_faster_than_unoptimised"] == 2.0
+    assert rows["torch-eager"]["times_faster_than_unoptimised"] is None
     assert rows[TUNED]["times_faster_than_opencv"] == 1.6
     assert rows[TUNED]["fault"] == "off by 0.5 of the largest value"
     assert rows[BOTH]["fault"] == ""  # rounding to FP16 is none
     assert rows["openvino-bf16"] == {"row": "openvino-bf16", "note": "no bf16 here", "fault": ""}
+
+
+def test_what_the_paper_compares_by_hand():
+    means_ms = {PLAIN: 100, DEFAULT: 80, "tvm +amp": 60, TUNED: 30, BOTH: 20, ORT_PLAIN: 8, ORT: 6}
+    rows = [{"row": name, "mean_ms": float(mean)} for name, mean in means_ms.items()]
+    table = paper003._compare_paper({"models": {"resnet50": {"rows": rows}}})
+    found = dict(zip(table.header, table.rows[0], strict=True))
+    assert found["graph saves %"] == "20"
+    assert found["of ONNX Runtime %"] == "25"
+    assert found["graph and AMP %"] == "40"
+    assert found["graph and tuning %"] == "70"
+    assert found["share of tuning %"] == "71"  # 50 of the 70 ms
+    assert (found["both x unoptimised"], found["both x default"]) == ("5.0", "4.0")
+    theirs = dict(zip(table.header, table.rows[1], strict=True))
+    assert theirs["graph and tuning %"] == "60 to 77"
+    assert theirs["both x unoptimised"] == "3.2 to 5.4"
+    assert theirs["AMP saves tuned %"] == "10 to 34"
 
 
 def make_result(**changes):
@@ -228,7 +255,7 @@ def test_a_small_run_that_is_continued(tmp_path, monkeypatch, capsys):
     found = result["models"]["resnet50"]
     rows = {row["row"]: row for row in found["rows"]}
     assert list(rows) == list(ROWS)
-    for name in ("torch-eager", DEFAULT, TUNED, "onnxruntime-fp32"):
+    for name in ("torch-eager", PLAIN, DEFAULT, TUNED, ORT_PLAIN, ORT):
         assert 0.0 < rows[name]["p50_ms"] <= rows[name]["p99_ms"]
         assert rows[name]["relative_error"] < 1e-4
         assert (rows[name]["runs"], rows[name]["fault"]) == (3, "")
@@ -240,3 +267,46 @@ def test_a_small_run_that_is_continued(tmp_path, monkeypatch, capsys):
     assert "resnet50 (16x16)" in table
     assert "5.57" in table  # the paper's
     assert "paper003: resnet50-fp32 (1 of 2)" in capsys.readouterr().err
+
+
+def test_the_graph_alone(monkeypatch):
+    monkeypatch.setitem(NETWORKS, "resnet50", Entry("", 0.5, 0.5, barred=True))
+    monkeypatch.setattr(Entry, "load", lambda entry: load_tiny())
+    options = "--models resnet50 --graph-only --runs 3 --slow-runs 2"
+    result = paper003.run(benches.parse("paper003", options))
+    rows = {row["row"]: row for row in result["models"]["resnet50"]["rows"]}
+    assert tuple(rows) == GRAPH_ROWS
+    assert all((row["fault"], row["runs"]) == ("", 3) for row in rows.values())
+    assert rows[DEFAULT]["times_faster_than_unoptimised"] > 0.0
+    assert (result["tuning"], result["accuracy"], result["passed"]) == ({}, {}, None)
+    assert "nothing is tuned" in benches.show("paper003", result)
+
+
+def test_unoptimised_is_a_kernel_for_each_operator():
+    """A convolution, a bias and an activation: three kernels that the graph's passes fuse."""
+    from jetson_dnn_rt.tvm.lowering import lower
+
+    model, _ = load_tiny()
+    target = find_local_target(1)
+
+    def count_kernels(**options):
+        return len(lower(model, "fp32", target, channels_last=False, **options).functions) - 1
+
+    assert count_kernels(graph_passes=False) > count_kernels()
+
+
+def test_onnx_runtime_unoptimised_leaves_the_graph_as_it_is(monkeypatch):
+    import onnxruntime
+
+    levels = []
+    original = onnxruntime.InferenceSession
+
+    def watch(data, options, **more):
+        levels.append(options.graph_optimization_level)
+        return original(data, options, **more)
+
+    model, _ = load_tiny()
+    model.onnx_model()  # whose export is checked in a session of its own
+    monkeypatch.setattr(onnxruntime, "InferenceSession", watch)
+    paper003.open_unoptimised(1, model).close()
+    assert levels == [onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL]

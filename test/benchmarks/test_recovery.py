@@ -5,8 +5,14 @@
 
 import benches
 import pytest
+import torch
 
 from benchmarks import recovery
+from jetson_dnn_rt.demo import builtin
+from jetson_dnn_rt.errors import ModelError
+from jetson_dnn_rt.models.graph.splitting import split
+from jetson_dnn_rt.models.sources.registry import load_model
+from jetson_dnn_rt.variants.measuring.macs import count
 
 
 def make_figures():
@@ -55,3 +61,22 @@ def test_a_short_run_measures_and_keeps_the_network(tmp_path, monkeypatch):
     assert variants["full"]["accuracy"] > variants["data-aware"]["accuracy"] > 0.8
     assert variants["data-aware"]["accuracy"] > variants["plain"]["accuracy"]
     assert first["passed"] is False or model["passed"]
+
+
+def test_a_small_network_is_the_same_with_fewer_channels(tmp_path):
+    train_builtin = pytest.importorskip("train_builtin")
+    path = tmp_path / "builtin_segmenter.onnx"
+    network = builtin.build("segmenter", 0.7)
+    with torch.no_grad():
+        for value in network.state_dict().values():
+            if value.is_floating_point():  # equal ones would be one in the file
+                value += 0.1 * torch.rand_like(value)
+    train_builtin.write_onnx("segmenter", network, path, {builtin.WIDTH: "0.7"})
+    small = recovery.load_small("segmenter", tmp_path)
+    full = split(load_model("builtin:segmenter"), 1).graph
+    assert [node.name for node in small.graph.nodes] == [node.name for node in full.graph.nodes]
+    shape = (1, 3, *builtin.INPUT_SIZE["segmenter"])
+    share = count(small, shape).macs / count(full, shape).macs
+    assert 0.4 < share < 0.55
+    with pytest.raises(ModelError, match="builtin:detector cannot be read"):
+        recovery.load_small("detector", tmp_path)

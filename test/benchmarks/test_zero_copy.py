@@ -3,6 +3,8 @@
 
 """`zero-copy` on few frames: what it measures, not how fast this machine is."""
 
+import sys
+
 import benches
 import cv2
 import numpy as np
@@ -11,7 +13,17 @@ import torch
 
 from benchmarks import zero_copy
 from benchmarks.harness.processes import BenchmarkError
-from benchmarks.zero_copy import AS_WRITTEN, FUSED, RESIZED_FIRST, Way, make_message, make_ways
+from benchmarks.zero_copy import (
+    AS_WRITTEN,
+    FUSED,
+    IN_PLACE,
+    RESIZED_FIRST,
+    SMALL_FIRST,
+    Way,
+    make_mask_ways,
+    make_message,
+    make_ways,
+)
 from jetson_dnn_rt.models.input.encodings import ENCODINGS
 from jetson_dnn_rt.models.input.preprocessing import Preprocessing
 from jetson_dnn_rt.platforms import power
@@ -20,7 +32,7 @@ from jetson_dnn_rt.platforms.platform import UnknownPlatform
 
 def test_the_ways_at_one_size():
     threads = cv2.getNumThreads(), torch.get_num_threads()
-    options = "--rounds 2 --seconds 0.01 --sizes 1280x720 --encodings bgr8"
+    options = "--parts inputs --rounds 2 --seconds 0.01 --sizes 1280x720 --encodings bgr8"
     _, result = benches.run("zero_copy", options)
     assert (cv2.getNumThreads(), torch.get_num_threads()) == threads
     rows = result["rows"]
@@ -46,7 +58,8 @@ def test_the_ways_at_one_size():
     )
     table = benches.show("zero_copy", result)
     assert "1280x720  bgr8" in table
-    assert "input 320x240" in table
+    assert "builtin:detector, 320x240" in table
+    assert "no outputs: not measured" in table
 
 
 def test_the_verdict_is_on_the_median_of_all_cells():
@@ -58,9 +71,9 @@ def test_the_verdict_is_on_the_median_of_all_cells():
 def test_a_disturbed_round_moves_no_median():
     calm = {FUSED: np.full(5, 1000), AS_WRITTEN: np.full(5, 3000), "frame": np.full(5, 10_000)}
     disturbed = calm | {AS_WRITTEN: np.full(5, 30_000)}
-    row = zero_copy.summarize_rounds([calm, disturbed, calm], AS_WRITTEN)
+    row = zero_copy.summarize_rounds([calm, disturbed, calm], AS_WRITTEN, FUSED)
     assert (row["ratio"], row["ratio_range"], row["p50_us"]) == (3.0, [3.0, 30.0], 3.0)
-    assert (row["share_percent"], row["runs"]) == (25.0, 15)
+    assert (row["share_percent"], row["frame_ms"], row["runs"]) == (25.0, 0.012, 15)
 
 
 class Metered(UnknownPlatform):
@@ -75,10 +88,12 @@ class Metered(UnknownPlatform):
 
 def test_energy_is_shown_where_it_can_be_read(monkeypatch):
     monkeypatch.setattr(power, "POWER_NS", 1_000_000)
-    options = "--rounds 1 --seconds 0.01 --sizes 64x48 --encodings mono8"
+    options = "--parts inputs --rounds 1 --seconds 0.01 --sizes 64x48 --encodings mono8"
     monkeypatch.setattr(zero_copy, "detect", Metered)
     _, result = benches.run("zero_copy", options)
     assert all(row["energy_mj"] > 0.0 for row in result["rows"])
+    (ours,) = [row for row in result["rows"] if row["way"] == FUSED]
+    assert ours["frame_mj"] > ours["energy_mj"]
     assert "mJ" in benches.show("zero_copy", result)
     monkeypatch.setattr(zero_copy, "detect", lambda: UnknownPlatform("no meter"))
     _, result = benches.run("zero_copy", options)
@@ -113,4 +128,63 @@ def test_ways_that_make_another_input_are_no_comparison(monkeypatch):
 
     monkeypatch.setattr(zero_copy, "make_ways", make_other_ways)
     with pytest.raises(BenchmarkError, match="do not make the same input"):
-        zero_copy.run(benches.parse("zero_copy", "--seconds 0.01 --sizes 64x48 --encodings bgr8"))
+        zero_copy.run(
+            benches.parse(
+                "zero_copy", "--parts inputs --seconds 0.01 --sizes 64x48 --encodings bgr8"
+            )
+        )
+
+
+# -- outputs
+
+
+def test_outputs_at_one_size():
+    pytest.importorskip("vision_msgs")
+    _, result = benches.run(
+        "zero_copy", "--parts outputs --rounds 2 --seconds 0.01 --sizes 1280x720"
+    )
+    assert (result["rows"], result["ratios"]) == ([], {})
+    masks = {row["way"]: row for row in result["outputs"]["rows"]["class_mask"]}
+    boxes = {row["way"]: row for row in result["outputs"]["rows"]["detections"]}
+    on_host = [way for way in masks if not way.startswith("cuda")]
+    assert on_host == [IN_PLACE, SMALL_FIRST, AS_WRITTEN]
+    for rows in (masks, boxes):
+        assert rows[IN_PLACE]["ratio_range"] == [1.0, 1.0]
+        assert rows[IN_PLACE]["differing_percent"] == 0.0
+        assert all(row["runs"] >= 2 * 5 and row["best_us"] > 0.0 for row in rows.values())
+    copied = {way: row["copied_bytes"] for way, row in masks.items()}
+    picture, small, classes = 1280 * 720, 320 * 180, 8
+    # Best logit, whether it is better and class; rows, mask and message; a copy as bytes more;
+    # logits and classes of all pixels.
+    assert copied[IN_PLACE] == 6 * small + 180 * 1280 + 2 * picture
+    assert copied[SMALL_FIRST] == 13 * small + 3 * picture
+    assert copied[AS_WRITTEN] == (4 * classes + 11) * picture
+    assert 0.0 < masks[AS_WRITTEN]["differing_percent"] < 10.0  # edges
+    assert boxes[AS_WRITTEN]["differing_percent"] == 0.0
+    ratios = result["outputs"]["ratios"]
+    assert ratios[SMALL_FIRST]["median"] == masks[SMALL_FIRST]["ratio"]
+    assert result["passed"] == all(found["median"] >= 1.0 for found in ratios.values())
+    table = benches.show("zero_copy", result)
+    assert "small_first over all 1 sizes: median" in table
+    assert "bars: medians of masks over all sizes, as_written >= 1 times" in table
+
+
+def test_without_messages_there_are_no_outputs(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sensor_msgs", None)
+    _, result = benches.run("zero_copy", "--parts outputs --rounds 1 --sizes 64x48")
+    assert result["passed"] is None
+    table = benches.show("zero_copy", result)
+    assert "no outputs: they end in messages, and sensor_msgs is not installed" in table
+
+
+def test_a_mask_that_differs_is_no_comparison(monkeypatch):
+    pytest.importorskip("vision_msgs")
+
+    def make_other_ways(model, outputs, frame):
+        ways = make_mask_ways(model, outputs, frame)
+        negative = Way(lambda outputs: ways[SMALL_FIRST].run((-outputs[0],)), 0)
+        return ways | {SMALL_FIRST: negative}
+
+    monkeypatch.setitem(zero_copy.OUTPUT_WAYS, "class_mask", make_other_ways)
+    with pytest.raises(BenchmarkError, match="small_first differs from in_place in"):
+        zero_copy.run(benches.parse("zero_copy", "--parts outputs --seconds 0.01 --sizes 320x240"))

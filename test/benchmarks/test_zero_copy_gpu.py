@@ -10,13 +10,17 @@ from host_kernel import HostKernel, compile_for_host
 
 from benchmarks import zero_copy
 from benchmarks.zero_copy import (
+    AS_WRITTEN,
     FUSED,
+    IN_PLACE,
     MAPPED,
     MAPPED_FRAME,
     PAGEABLE,
     PINNED,
     PINNED_FRAME,
+    Way,
     make_device_ways,
+    make_fetched_ways,
     make_message,
     make_ways,
 )
@@ -68,3 +72,23 @@ def test_what_the_device_cannot_do_is_left_out(monkeypatch, capsys):
         f"cuda {kind}" for kind in (PAGEABLE, PINNED)
     ]
     assert "does not convert frames: NVRTC cannot be used" in capsys.readouterr().err
+
+
+def test_outputs_are_fetched_before_they_are_read():
+    outputs = (np.arange(6, dtype=np.float32).reshape(1, 6), np.ones((1, 2), np.float32))
+    seen = []
+
+    def read(arrays):
+        seen.append([array.ctypes.data for array in arrays])
+        return [array.copy() for array in arrays]
+
+    ways = {IN_PLACE: Way(read, 10, passes=0), AS_WRITTEN: Way(read, 20, passes=0)}
+    fetched = make_fetched_ways(ways, outputs, FakeCuda())
+    for way in fetched.values():
+        for found, expected in zip(way.run(None), outputs, strict=True):
+            np.testing.assert_array_equal(found, expected)
+    fetched[f"cuda {PINNED}"].run(None)
+    assert seen[0] == seen[-1]  # the page-locked memory is kept
+    assert {name: way.copied_bytes for name, way in fetched.items()} == {
+        f"cuda {PINNED}": 42, f"cuda {PAGEABLE}": 42, f"cuda {AS_WRITTEN}": 52,
+    }  # fmt: skip
