@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from jetson_dnn_rt.errors import ModelError
+
 train_builtin = pytest.importorskip("train_builtin")
 
 
@@ -105,3 +107,22 @@ def test_a_resumed_training_ends_the_same(name, cache, tmp_path):
     train_builtin.write_weights(second, tmp_path)
     loaded = train_builtin.builtin.load(name, tmp_path / f"builtin_{name}.onnx")
     assert not loaded.training
+
+
+def test_a_narrow_network_replaces_no_shipped_one(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        train_builtin.main(["--width", "0.7"])
+    assert "give another --output" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("width", ["nan", "0", "1000", "wide"])
+def test_a_width_that_cannot_be_is_refused(width, tmp_path):
+    import onnx
+
+    model = onnx.load_model_from_string(train_builtin.builtin.read("detector"))
+    about = {entry.key: entry.value for entry in model.metadata_props}
+    onnx.helper.set_model_props(model, {**about, train_builtin.builtin.WIDTH: width})
+    path = tmp_path / "builtin_detector.onnx"
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(ModelError, match=r"builtin:detector are damaged: .*wid"):
+        train_builtin.builtin.load("detector", path)
