@@ -23,6 +23,10 @@ DEFAULT_RATE_HZ = 10.0
 """Rate of a folder of images, which has none of its own."""
 ONCE = SourceOptions()
 
+MOST_HZ, TIMED_FRAMES = 480.0, 64
+"""A higher rate is none: for containers without one, such as WebM from a browser, FFmpeg gives the
+ticks of their clock, 1000 a second and more. The first frames' times tell it then."""
+
 NAMED = 5
 """Files of a folder that are logged because they cannot be decoded; all are counted."""
 
@@ -46,7 +50,6 @@ class VideoSource(FrameSource):
         self._capture = cv2.VideoCapture(str(path))
         self.width = int(self._capture.get(cv2.CAP_PROP_FRAME_WIDTH))
         self.height = int(self._capture.get(cv2.CAP_PROP_FRAME_HEIGHT))
-        self.rate_hz = float(self._capture.get(cv2.CAP_PROP_FPS))
         if not self._capture.isOpened() or self.width < 1 or self.height < 1:
             self.close()
             raise SourceError(
@@ -57,6 +60,9 @@ class VideoSource(FrameSource):
             self.close()
             size = f"{self.width}x{self.height} pixels"
             raise SourceError(f"{path}: {size}, more than the {MAX_PIXELS} accepted")
+        stated_hz = float(self._capture.get(cv2.CAP_PROP_FPS))
+        self._states_rate = 0.0 < stated_hz <= MOST_HZ
+        self.rate_hz = stated_hz if self._states_rate else self._measure_rate(stated_hz)
 
     def read(self, out: Image) -> Image | None:
         """Decode the next frame, into `out` if it fits."""
@@ -84,7 +90,7 @@ class VideoSource(FrameSource):
     def count_frames(self) -> int:
         """Number of frames, from the container or, where it has none, counted."""
         count = int(self._capture.get(cv2.CAP_PROP_FRAME_COUNT))
-        if count > 0:
+        if count > 0 and self._states_rate:  # else it is the duration times a wrong rate
             return count
         with contextlib.closing(VideoSource(self._path)) as other:
             return sum(1 for _ in iter(other.skip, False))
@@ -92,6 +98,21 @@ class VideoSource(FrameSource):
     def close(self) -> None:
         """Close the file."""
         self._capture.release()
+
+    def _measure_rate(self, stated_hz: float) -> float:
+        """The mean rate of the first frames, by their times."""
+        times_ms: list[float] = []
+        other = cv2.VideoCapture(str(self._path))
+        while len(times_ms) < TIMED_FRAMES and other.grab():
+            times_ms.append(other.get(cv2.CAP_PROP_POS_MSEC))
+        other.release()
+        span_ms = times_ms[-1] - times_ms[0] if times_ms else 0.0
+        rate_hz = 1e3 * (len(times_ms) - 1) / span_ms if span_ms > 0.0 else DEFAULT_RATE_HZ
+        logger.warning(
+            "%s states no frame rate (%g Hz): %.4g Hz by its frames; `rate` sets another",
+            self._path, stated_hz, rate_hz,
+        )  # fmt: skip
+        return rate_hz
 
     def _read(self, out: Image) -> Image | None:
         done, image = self._capture.read(out)

@@ -9,6 +9,8 @@ pycocotools compute it.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 import numpy.typing as npt
 
@@ -155,13 +157,15 @@ class SegmentationMetric:
     """Intersection over union per class, of the pixels of many images together.
 
     `confusion` counts pixels by true class (row) and found class (column), `unseen` those of
-    images without a mask by true class.
+    images without a mask by true class. Pixels whose true number is in `unjudged` are left out,
+    whatever was found there.
     """
 
-    def __init__(self, classes: int) -> None:
+    def __init__(self, classes: int, unjudged: Collection[int] = ()) -> None:
         if classes < 1:
             raise ValueError(f"classes must be at least 1, got {classes}")
         self.classes = classes
+        self._judged = np.isin(np.arange(256), list(unjudged), invert=True)
         self.confusion: Integers = np.zeros((classes, classes), np.int64)
         self.unseen: Integers = np.zeros(classes, np.int64)
 
@@ -172,7 +176,8 @@ class SegmentationMetric:
         """
         if mask.shape != true_mask.shape:
             raise ValueError(f"masks must be of one shape, got {mask.shape}, {true_mask.shape}")
-        found, true = mask.ravel(), true_mask.ravel()
+        kept = self._judged[true_mask]
+        found, true = mask[kept], true_mask[kept]
         if found.size and max(found.max(), true.max()) >= self.classes:
             raise ValueError(f"masks must hold classes below {self.classes}")
         pairs = true.astype(np.int64) * self.classes + found
@@ -181,16 +186,18 @@ class SegmentationMetric:
 
     def add_unseen(self, true_mask: npt.NDArray[np.uint8]) -> None:
         """Add the true mask [H, W] of an image of which there is no mask: every pixel is wrong."""
-        if true_mask.size and true_mask.max() >= self.classes:
+        true = true_mask[self._judged[true_mask]]
+        if true.size and true.max() >= self.classes:
             raise ValueError(f"masks must hold classes below {self.classes}")
-        self.unseen += np.bincount(true_mask.ravel(), minlength=self.classes)
+        self.unseen += np.bincount(true, minlength=self.classes)
 
     def ious(self) -> npt.NDArray[np.float64]:
-        """The IoU of each class, [classes]; NaN where it does not occur."""
+        """The IoU of each class, [classes]; NaN where it does not occur or is not judged."""
         shared = np.diag(self.confusion).astype(np.float64)
         union = self.confusion.sum(0) + self.confusion.sum(1) + self.unseen - shared
         values = np.full(self.classes, np.nan)
-        np.divide(shared, union, out=values, where=union > 0)
+        judged = self._judged[: self.classes]
+        np.divide(shared, union, out=values, where=(union > 0) & judged)
         return values
 
     def mean(self) -> float:

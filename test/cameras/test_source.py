@@ -14,6 +14,7 @@ import cv2
 import numpy as np
 import pytest
 from hostile_images import TOO_LARGE, make_jpeg, resize_jpeg
+from matroska import write_matroska
 
 from jetson_dnn_rt.cameras.live.devices import LiveSource
 from jetson_dnn_rt.cameras.source import SourceOptions, open_source
@@ -34,6 +35,23 @@ def read(source):
 def write_images(folder, count=3, size=(48, 64)):
     for index in range(count):
         cv2.imwrite(str(folder / f"{index}.png"), np.full((*size, 3), 50 * index, np.uint8))
+
+
+UNEVEN_MS = np.cumsum(np.random.default_rng(0).integers(17, 90, 50)).tolist()
+
+
+@pytest.mark.parametrize("times_ms", [UNEVEN_MS, [0, 700], [0]])
+def test_a_video_without_a_rate_has_that_of_its_frames(tmp_path, caplog, times_ms):
+    """FFmpeg says 1000 Hz, as of WebM from a browser, and no or a wrong number of frames."""
+    write_matroska(tmp_path / "a.mkv", times_ms)
+    source = open_source(f"video:{tmp_path / 'a.mkv'}", LOOP)
+    span_s = (times_ms[-1] - times_ms[0]) / 1e3
+    rate_hz = (len(times_ms) - 1) / span_s if span_s else 10.0
+    assert source.rate_hz == pytest.approx(rate_hz)
+    assert f"states no frame rate (1000 Hz): {rate_hz:.4g} Hz by its frames" in caplog.text
+    assert source.count_frames() == len(times_ms)
+    for place in (*range(len(times_ms)), 0):  # measuring has read nothing of it
+        assert read(source)[0, 0].tolist() == pytest.approx([5 * place] * 3, abs=2)
 
 
 @pytest.mark.parametrize("scheme", CAMERA_SOURCES)

@@ -203,6 +203,16 @@ def test_iou_of_a_small_mask():
     assert math.isnan(SegmentationMetric(2).mean())
 
 
+def test_pixels_without_a_label_are_not_judged():
+    metric = SegmentationMetric(4, unjudged={3, 255})
+    metric.add(np.array([[0, 3, 1, 1, 9]], np.uint8), np.array([[0, 0, 1, 3, 255]], np.uint8))
+    # 0: 1 of 2, since a class that is not judged was found in its place. 1: 1 of 1.
+    assert metric.ious()[:2].tolist() == [0.5, 1.0]
+    assert np.isnan(metric.ious()[2:]).all()
+    metric.add_unseen(np.array([[1, 255]], np.uint8))
+    assert metric.ious()[1] == 0.5
+
+
 MASK = np.zeros((1, 2), np.uint8)
 
 

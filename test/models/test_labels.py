@@ -119,3 +119,9 @@ def test_results_as_values_and_nothing_by_the_same_key(kind, result, key, expect
     found = describe_result(result, kind, ("car", "truck"))
     assert json.loads(json.dumps(found)) == {key: expected}
     assert describe_result(None, kind, ()) == {key: type(expected)()}
+
+
+def test_true_numbers_that_say_nothing():
+    found = labels.find_unlabelled(("sky", "Void", "road", "__ignore__"))
+    assert found == {1, 3, *range(4, 256)}
+    assert labels.find_unlabelled(()) == set()

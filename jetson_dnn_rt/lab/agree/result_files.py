@@ -92,7 +92,7 @@ def read_results(path: Path, variant: str = "") -> dict[str, TaskResults]:
                 ran = line.get("variant", "")
                 variants.add(ran)
                 if not variant or ran == variant:
-                    _add(tasks, line)
+                    add_line(tasks, line)
     except OSError as error:
         fix = "give the file of `run --results` or the folder of `evaluate --output`"
         raise ConfigurationError(f"cannot read {file}: {error.strerror}; {fix}") from error
@@ -118,7 +118,8 @@ class _SeveralResultsError(Exception):
     """A frame has several results: of several variants, or repetitions."""
 
 
-def _add(tasks: dict[str, TaskResults], line: dict[str, Any]) -> None:
+def add_line(tasks: dict[str, TaskResults], line: dict[str, Any]) -> FrameResult:
+    """Add the result of a frame to those of its task, and return it."""
     kind = next(kind for key, kind in (*_KINDS.items(), ("", None)) if key in line or not key)
     if kind is None:
         raise KeyError("boxes, class_shares or classes")
@@ -147,9 +148,9 @@ def _add(tasks: dict[str, TaskResults], line: dict[str, Any]) -> None:
     thumbnail = base64.b64decode(line.get("thumbnail", ""), validate=True)
     if thumbnail and len(thumbnail) != THUMBNAIL_SIDE**2:
         raise ValueError(f"thumbnail must have {THUMBNAIL_SIDE**2} bytes: {len(thumbnail)}")
-    task.frames[stream, frame] = FrameResult(
-        frame, outcome, result, stream, file, stamp_ns, size, thumbnail
-    )
+    found_there = FrameResult(frame, outcome, result, stream, file, stamp_ns, size, thumbnail)
+    task.frames[stream, frame] = found_there
+    return found_there
 
 
 def _read_objects(found: list[dict[str, Any]], kind: Kind) -> Result:

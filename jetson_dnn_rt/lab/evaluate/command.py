@@ -41,7 +41,7 @@ SEQUENTIAL, REALTIME, SIMULATED = MODES = ("sequential", "realtime", "simulated"
 DISCIPLINES = ("edf", "fifo", "priority")
 
 _ONLY: dict[tuple[str, ...], tuple[str, ...]] = {
-    (SEQUENTIAL,): ("scheduler", "chunk"),
+    (SEQUENTIAL,): ("scheduler", "chunk", "truth"),
     (SEQUENTIAL, REALTIME): ("repeat", "masks"),
     (REALTIME,): ("streaming",),
     (REALTIME, SIMULATED): ("rate", "speed", "policy"),
@@ -63,6 +63,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--output", type=Path, metavar="DIR", help="write trace, results and summary")
     text = "with --output: whole masks in the results, as PNG, for agree"
     add("--masks", action="store_true", default=None, help=text)
+    text = (
+        "sequential: accuracy of every variant against labels: boxes in COCO's JSON (*.json), a "
+        "folder of masks (*.png, the number of each pixel's class), or results in their place"
+    )
+    add("--truth", type=Path, metavar="TRUTH", help=text)
     add_trace_limit(parser, "beyond it the command fails")
     add("--json", action="store_true", help="one JSON object as the last line")
     add = parser.add_argument_group("tasks").add_argument
@@ -98,8 +103,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "policy that chooses variants (default: as in the file or the trace)"
     add("--policy", metavar="NAME", help=text)
     text = (
-        "realtime: streaming accuracy against the truth: labels in COCO's JSON (*.json), or "
-        "results of evaluate or run in their place"
+        "realtime: streaming accuracy against the truth: boxes in COCO's JSON (*.json), a folder "
+        "of masks, or results of evaluate or run in their place"
     )
     add("--streaming", type=Path, metavar="TRUTH", help=text)
     add = parser.add_argument_group("simulated").add_argument

@@ -39,6 +39,7 @@ from jetson_dnn_rt.config.task import (
     follows_load,
 )
 from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError
+from jetson_dnn_rt.models.heads.base import Kind
 from jetson_dnn_rt.runtime.task import BatchKey, Task
 from jetson_dnn_rt.traces.schema import SHARING, TracedTask
 from jetson_dnn_rt.variants.running.pipeline import Pipeline
@@ -79,6 +80,8 @@ class FixedTask:
     stages: tuple[str, ...]
     left_out: dict[str, str]
     """Variants that were requested but cannot run, and why."""
+    kind: Kind
+    labels: tuple[str, ...]
 
     def describe(self, camera: str) -> TracedTask:
         """Describe the task for the metadata of a trace."""
@@ -157,7 +160,9 @@ class OpenTask(Task):
         )
         runs = {name: len(pipeline.segments) for name, pipeline in self.pipelines.items()}
         spec = replace(self.spec, config=config, runs=runs)
-        return FixedTask(spec, self.model.model_hash, self.stage_names, self.left_out)
+        model, stages = self.model, self.stage_names
+        labels = tuple(model.labels)
+        return FixedTask(spec, model.model_hash, stages, self.left_out, model.kind, labels)
 
     def __enter__(self) -> OpenTask:
         return self

@@ -53,12 +53,25 @@ def format_sequential(summary: dict[str, Any]) -> str:
         for variant, found in described["variants"].items():
             times = found["execution_ms"]
             rows.append([task, variant, found["runs"], found["failed"], *times.values()])
-    lines = [format_rows(header, rows), *describe_bags(summary)]
+    lines = [format_rows(header, rows)]
+    if "accuracy" in summary:
+        lines.append(_format_accuracy(summary["accuracy"]))
+    lines += describe_bags(summary)
     if summary["identical"] is not None:
         lines.append(f"{summary['repeats']} repetitions: {_compare(summary)}")
     if summary["lost"]:
         lines.append(f"{summary['lost']} messages are not accounted for")
     return "\n".join(lines)
+
+
+def _format_accuracy(tasks: dict[str, Any]) -> str:
+    rows: list[list[Cell]] = []
+    for task, variants in tasks.items():
+        for variant, found in variants.items():
+            value = found["value"]
+            shown = "unknown" if value is None else f"{value:.3f} {found['metric']}"
+            rows.append([task, variant, shown, found["frames"], len(found["classes"])])
+    return format_rows(["task", "variant", "accuracy", "labelled frames", "classes"], rows)
 
 
 def _compare(summary: dict[str, Any]) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 from jetson_dnn_rt.backends.memory import used_bytes
 from jetson_dnn_rt.cli.progress import PhaseProgress
 from jetson_dnn_rt.errors import SourceError
+from jetson_dnn_rt.lab.evaluate.accuracy import TruthJudge
 from jetson_dnn_rt.lab.evaluate.campaign import CHUNK_FRAMES, Campaign, TraceParts, split_stream
 from jetson_dnn_rt.lab.evaluate.chunk import ChunkRequest, ChunkResult, release, run_chunk
 from jetson_dnn_rt.lab.evaluate.command import naming_output
@@ -25,6 +26,7 @@ from jetson_dnn_rt.lab.evaluate.streams import (
     find_usual_period_ns,
     inspect_bags,
 )
+from jetson_dnn_rt.lab.streaming.truth import Truth
 from jetson_dnn_rt.traces.metadata import describe_run
 from jetson_dnn_rt.traces.room import TraceRoom
 from jetson_dnn_rt.traces.schema import require_pyarrow
@@ -42,7 +44,9 @@ def evaluate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
             for reason in task.left_out.values():
                 progress.say(f"{task.spec.name}: {reason}")
         specs = [task.spec for task in tasks]
-        given: dict[str, Any] = {"repeats": args.repeat or 1, "masks": bool(args.masks)}
+        judge = TruthJudge(Truth(args.truth.expanduser()), tasks) if args.truth else None
+        masks = bool(args.masks or (judge and judge.needs_masks))
+        given: dict[str, Any] = {"repeats": args.repeat or 1, "masks": masks}
         given["frames"] = args.chunk or CHUNK_FRAMES
         requests = [
             request
@@ -64,6 +68,8 @@ def evaluate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
                     done += result.request.count
                     progress("frames", done, total)
                     campaign.add(result)
+                    if judge is not None:
+                        judge.add(result.lines)
                     memory.append(used_bytes())
         except OSError as error:
             raise SourceError(f"results or trace are incomplete: {error}") from error
@@ -71,6 +77,8 @@ def evaluate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
     # Resident memory of this process after the first chunk, at its peak, and at the end.
     shown = {"first": memory[0], "highest": max(memory), "last": memory[-1]} if memory else {}
     summary["memory_mb"] = {name: round(value / 1e6, 1) for name, value in shown.items()}
+    if judge is not None:
+        summary["accuracy"] = judge.to_dict()
     return summary, format_sequential(summary)
 
 

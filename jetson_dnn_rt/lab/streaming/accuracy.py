@@ -12,7 +12,7 @@ thus holds accuracy and delay. For boxes it is COCO's AP (sAP), for masks the mI
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,15 +50,16 @@ class StreamingMetric:
     """Streaming accuracy of one task over one or several streams.
 
     `kind` is one of `METRICS`; `instants` have been judged, `unanswered` of them without a result.
+    Pixels whose true number is in `unjudged` are left out.
     """
 
-    def __init__(self, kind: Kind, classes: int) -> None:
+    def __init__(self, kind: Kind, classes: int, unjudged: Collection[int] = ()) -> None:
         if kind not in METRICS:
             raise ValueError(f"kind must be one of {', '.join(METRICS)}: {kind!r}")
         self.kind = kind
         self.instants = self.unanswered = 0
         self._boxes = DetectionMetric.coco(classes)
-        self._masks = SegmentationMetric(classes)
+        self._masks = SegmentationMetric(classes, unjudged)
 
     def add_stream(self, truths: Sequence[Timed], available: Sequence[Timed]) -> None:
         """Judge the results of one stream, in any order, at every instant of its truth."""

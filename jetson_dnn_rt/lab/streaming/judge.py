@@ -6,13 +6,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.lab.streaming.accuracy import StreamingMetric, Timed
 from jetson_dnn_rt.lab.streaming.truth import Find, Truth
+from jetson_dnn_rt.models.heads.base import Kind
+from jetson_dnn_rt.models.heads.labels import find_unlabelled
 from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.results import Result
 from jetson_dnn_rt.tasks import JobRecord, Outcome, Work
@@ -38,6 +40,11 @@ class _Stream:
     """The truth of each frame that was answered, and the answer."""
 
 
+def make_metric(kind: Kind, labels: Sequence[str]) -> StreamingMetric:
+    """Make the metric of a task with these classes."""
+    return StreamingMetric(kind, len(labels) or UNNAMED_CLASSES, find_unlabelled(labels))
+
+
 class StreamingJudge:
     """Streaming accuracy of the tasks whose truth is known.
 
@@ -54,10 +61,9 @@ class StreamingJudge:
             kind, labels = task.model.kind, task.model.labels
             find = truth.of_task(task.name, kind, labels)
             if find is not None:
-                classes = len(labels) or UNNAMED_CLASSES
                 self._finds[task.name] = find
-                self._metrics[task.name] = StreamingMetric(kind, classes)
-                self._offline[task.name] = StreamingMetric(kind, classes)
+                self._metrics[task.name] = make_metric(kind, labels)
+                self._offline[task.name] = make_metric(kind, labels)
         if not self._finds:
             raise ConfigurationError("--streaming: there is no truth of any task")
         self._streams: dict[str, _Stream] = defaultdict(_Stream)

@@ -1,21 +1,23 @@
 # Copyright 2026 jetson_dnn_rt authors
 # SPDX-License-Identifier: Apache-2.0
 
-"""The truth of a bag's frames: labels in COCO's JSON, or results of `evaluate` in their place."""
+"""The truth of frames: boxes in COCO's JSON, masks as pictures, or results of `evaluate`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePath
 
+import cv2
 import numpy as np
+import numpy.typing as npt
 
 from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.lab.agree.result_files import TaskResults, read_results
+from jetson_dnn_rt.lab.agree.result_files import RESULTS, TaskResults, read_results
 from jetson_dnn_rt.lab.streaming.accuracy import METRICS
 from jetson_dnn_rt.lab.streaming.coco import CocoLabels, LabelledFrame, read_coco
 from jetson_dnn_rt.models.heads.base import Kind
-from jetson_dnn_rt.results import Detections, Result
+from jetson_dnn_rt.results import Detections, Result, Segmentation
 
 Find = Callable[[str, int, str], Result | None]
 """Finds the truth of a frame by its stream's name, its number there, and a photo's file; None =
@@ -32,8 +34,13 @@ class Truth:
         self._path = path
         self._labels: CocoLabels | None = None
         self._results: dict[str, TaskResults] = {}
+        self._masks: dict[str, Path] = {}
         if path.suffix == ".json":
             self._labels = read_coco(path)
+        elif path.is_dir() and not (path / RESULTS).exists():
+            self._masks = {file.stem: file for file in path.glob("*.png")}
+            if not self._masks:
+                raise ConfigurationError(f"{path} has neither {RESULTS} nor masks (*.png)")
         else:
             self._results = read_results(path)
 
@@ -49,6 +56,8 @@ class Truth:
             if kind != "detection":
                 return None
             return _find_in_labels(self._labels, _map_classes(self._labels.names, labels, name))
+        if self._masks:
+            return _find_in_masks(self._masks) if kind == "segmentation" else None
         if name not in self._results:
             return None
         found = self._results[name]
@@ -103,3 +112,22 @@ def _find_in_results(held: TaskResults) -> Find:
         return frame.result if frame is not None and frame.is_there else None
 
     return find
+
+
+def _find_in_masks(masks: Mapping[str, Path]) -> Find:
+    """Find the masks of photos, which have the same name up to its ending."""
+
+    def find(stream: str, number: int, file: str) -> Result | None:
+        path = masks.get(PurePath(file).stem) if file else None
+        return None if path is None else Segmentation(_read_mask(path))
+
+    return find
+
+
+def _read_mask(path: Path) -> npt.NDArray[np.uint8]:
+    mask = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
+    if mask is None or mask.dtype != np.uint8 or mask.ndim != 2:
+        raise ConfigurationError(
+            f"{path} is no mask: needed is one channel of 8 bits, the number of each pixel's class"
+        )
+    return np.asarray(mask, np.uint8)

@@ -15,6 +15,7 @@ _MAX_FILE_BYTES = 1 << 20
 
 BACKGROUND = "background"
 TWO = (BACKGROUND, "foreground")
+_UNLABELLED = frozenset(("unlabelled", "unlabeled", "void", "ignore"))
 
 # torchvision's detectors count as COCO's annotations do: 0 is the background, and 10 numbers of
 # the 90 were never used.
@@ -153,3 +154,13 @@ def find_background(labels: Sequence[str]) -> frozenset[int]:
     """
     named = {i for i, name in enumerate(labels) if name.strip("_ ").lower() == BACKGROUND}
     return frozenset(named or ({0} if len(labels) == 2 else ()))
+
+
+def find_unlabelled(labels: Sequence[str]) -> frozenset[int]:
+    """Find the numbers of a true mask that say nothing of a pixel.
+
+    They are those that the network has no class for, 255 for example, and classes that are called
+    so. None where no class has a name.
+    """
+    named = {i for i, name in enumerate(labels) if name.strip("_ ").lower() in _UNLABELLED}
+    return frozenset(named.union(range(len(labels), 256)) if labels else ())

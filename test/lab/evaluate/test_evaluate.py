@@ -102,6 +102,33 @@ def test_sequential_and_its_trace(capsys, tmp_path, bag, params):
     assert "8 of 9 messages, 1 unreadable (message 7: " in text
 
 
+def test_accuracy_on_labelled_photos(capsys, tmp_path, params):
+    """The null segmenter finds the background in every pixel; 8 of 48 pixels have a label."""
+    photos, masks = tmp_path / "photos", tmp_path / "masks"
+    mask = np.full((6, 8), 255, np.uint8)
+    mask[0, :4], mask[1, :4] = 0, 1
+    for folder in (photos, masks):
+        folder.mkdir()
+    for name in ("a.png", "b.png", "c.png"):
+        cv2.imwrite(str(photos / name), np.zeros((6, 8, 3), np.uint8))
+        if name != "c.png":
+            cv2.imwrite(str(masks / name), mask)
+    given = (f"images:{photos}", "--params", params, "--truth", str(masks))
+    code, result, _ = run(capsys, *given)
+    assert code == 0
+    assert set(result["accuracy"]) == {"rear/segmenter"}
+    assert result["accuracy"]["rear/segmenter"]["full@null"] == {
+        "metric": "mIoU", "value": 0.25, "frames": 2, "failed": 0,
+        "classes": {"background": 0.5, "foreground": 0.0},
+    }  # fmt: skip
+    assert main(["evaluate", *given]) == 0
+    assert "0.250 mIoU" in capsys.readouterr().out
+    cv2.imwrite(str(masks / "b.png"), mask[:-1])
+    assert main(["evaluate", *given]) == BAD_ARGUMENTS
+    assert "frame b.png: masks must be of one shape" in capsys.readouterr().err
+    release()
+
+
 @pytest.fixture(params=["photos", "raw", "jpeg"])
 def mixed(request, tmp_path):
     """A hundred pictures of different sizes, and one that is none: as files or in a bag."""

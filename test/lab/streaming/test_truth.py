@@ -7,6 +7,7 @@ import json
 from dataclasses import replace
 from types import SimpleNamespace
 
+import cv2
 import numpy as np
 import pytest
 from ended_jobs import TASKS, make_record
@@ -155,3 +156,19 @@ def test_jobs_are_judged_at_their_captures(tmp_path):
     assert passed == [10, 11, 12, 0]
     assert (found["instants"], found["unanswered"], found["own_frames"]) == (3, 1, 1.0)
     assert found["value"] == pytest.approx(67 / 101, abs=1e-12)
+
+
+def test_masks_of_photos_by_name(tmp_path):
+    cv2.imwrite(str(tmp_path / "a.png"), np.full((60, 80), 7, np.uint8))
+    cv2.imwrite(str(tmp_path / "b.png"), IMAGE)
+    truth = Truth(tmp_path)
+    find = truth.of_task("segmenter", "segmentation", ("road", "sky"))
+    assert np.unique(find("photos#/image_raw", 3, "a.jpg").mask).tolist() == [7]
+    assert find("photos#/image_raw", 0, "c.jpg") is None
+    assert find("drive#/image_raw", 0, "") is None
+    assert truth.of_task("detector", "detection", LABELS) is None
+    with pytest.raises(ConfigurationError, match=r"b\.png is no mask: needed is one channel"):
+        find("photos#/image_raw", 1, "b.jpg")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ConfigurationError, match=r"neither results\.jsonl nor masks"):
+        Truth(tmp_path / "empty")
