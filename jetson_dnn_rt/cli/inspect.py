@@ -306,7 +306,11 @@ def _compare(args: argparse.Namespace, model: Model, out: Any) -> list[dict[str,
         print(f"  {name:<16} {text}{now}", file=out)
         rows.append({"name": one.name, "results": text, "yaml": format_yaml(one.preprocessing)})
     if args.pick is None:
-        print("look at the pictures; --pick N prints the one that is right as YAML", file=out)
+        print(
+            "look at the pictures; --pick N prints the one that is right as YAML. Where none is, "
+            "the network has a mean and std of its own: set preprocessing.* as its code does",
+            file=out,
+        )
     else:
         chosen = candidates[args.pick - 1]
         print(indent(f"# {chosen.name}\n{format_yaml(chosen.preprocessing)}", "    "), file=out)

@@ -125,3 +125,16 @@ def test_true_numbers_that_say_nothing():
     found = labels.find_unlabelled(("sky", "Void", "road", "__ignore__"))
     assert found == {1, 3, *range(4, 256)}
     assert labels.find_unlabelled(()) == set()
+
+
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        (("sky", "road", "unlabelled"), {2}),
+        (("__background__", "car", "void"), {0, 2}),
+        (("road", "lane"), {0}),
+        (("road", "lane", "sky"), set()),
+    ],
+)
+def test_classes_that_are_not_painted(names, found):
+    assert labels.find_background(names) == found

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from jetson_dnn_rt.errors import ModelError
@@ -150,9 +150,10 @@ def name_mask_classes(labels: Sequence[str], mask: str, classes: int) -> tuple[s
 def find_background(labels: Sequence[str]) -> frozenset[int]:
     """Find the classes of a mask that are nothing: not painted over a picture.
 
-    They are called background; of two classes it is the first, unless one is called so.
+    They are called background or unlabelled; of two classes it is the first, unless one is called
+    so.
     """
-    named = {i for i, name in enumerate(labels) if name.strip("_ ").lower() == BACKGROUND}
+    named = _find_named(labels, {BACKGROUND, *_UNLABELLED})
     return frozenset(named or ({0} if len(labels) == 2 else ()))
 
 
@@ -162,5 +163,9 @@ def find_unlabelled(labels: Sequence[str]) -> frozenset[int]:
     They are those that the network has no class for, 255 for example, and classes that are called
     so. None where no class has a name.
     """
-    named = {i for i, name in enumerate(labels) if name.strip("_ ").lower() in _UNLABELLED}
+    named = _find_named(labels, _UNLABELLED)
     return frozenset(named.union(range(len(labels), 256)) if labels else ())
+
+
+def _find_named(labels: Sequence[str], names: Collection[str]) -> set[int]:
+    return {i for i, label in enumerate(labels) if label.strip("_ ").lower() in names}
