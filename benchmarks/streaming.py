@@ -109,7 +109,7 @@ def add_arguments(add: Options) -> None:
         "--policies", ["horizon:streaming", "horizon:max_accuracy", "neuos_balanced", "alert"],
         "of the coordinator", choices=(*SIDES, "none"),
     )  # fmt: skip
-    add("--deadline-factor", 1.5, "deadline of ours = F * the work of a frame", metavar="F")
+    add("--deadline-factor", 3.0, "deadline of ours = F * the work of a frame", metavar="F")
     add("--margin-ms", 4.0, "for transport and publication, subtracted from it")
     add("--confidence", 0.05, "least score of a box: AP wants nearly the whole curve")
     add("--threads", CORES, "of one inference (default: all cores)")
