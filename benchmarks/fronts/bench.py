@@ -5,7 +5,8 @@
 
 A test seed draws a whole scenario: board, networks, load, deadlines, noise, and at least one
 disturbance (co-runner, heat, load step, bursts; fronts/worlds.py has the ranges). In its world run
-every policy, each at several settings where it has a knob, and:
+every policy, each at several settings where it has a knob; those that choose variants also without
+the less accurate ones (`LEAST`), since under overload a floor alone gives way to deadlines; and:
 
 * the best static choice with hindsight: a variant for each task and the clocks for the whole run,
   searched by playing them in this very world;
@@ -30,6 +31,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from copy import copy
 from typing import Any
 
 from benchmarks.fronts.contest import (
@@ -49,11 +51,13 @@ from benchmarks.harness.options import Options, echo
 from benchmarks.harness.seeds import add_seeds, read_seeds
 from benchmarks.harness.tables import Report, say, say_bars, tabulate
 from jetson_dnn_rt.config.nodes import POLICIES, CoordinatorConfig
+from jetson_dnn_rt.coordinator.policy import find_policy
 from jetson_dnn_rt.lab.simulate.bound import Bound
 from jetson_dnn_rt.lab.simulate.hindsight import TOLERANCE, Choice, Hindsight
 from jetson_dnn_rt.lab.simulate.laboratory import Laboratory
 from jetson_dnn_rt.lab.simulate.session import ORACLE, simulate
 from jetson_dnn_rt.lab.simulate.tally import Tally
+from jetson_dnn_rt.lab.simulate.world import World
 from jetson_dnn_rt.safety.children import safe_spawning
 
 BAR = 0.9
@@ -62,9 +66,13 @@ EXACT = 1e-6
 """Relative error of the bound: that of the solver, and times in whole nanoseconds."""
 MOST_PROCESSES = 2
 
+LEAST = (0.95, 0.99, 1.0)
+"""Least accuracy of a variant, for every policy that chooses variants: those below are not there.
+Accuracy then is kept at any price: a frame for which there is no time is given up."""
+
 _FRUGAL = {
     f"min_energy, floor {floor:g}": CoordinatorConfig(mode="min_energy", accuracy_floor=floor)
-    for floor in FLOORS
+    for floor in (*FLOORS, 0.97, 0.995, 1.0)
 }
 SETTINGS: dict[str, dict[str, CoordinatorConfig]] = {
     OURS: {
@@ -118,10 +126,11 @@ def run_scenario(seed: int, tuning_seeds: Sequence[int], frames: int) -> dict[st
     world = source.world(seed)
     points = []
     for name in (*POLICIES, ORACLE):
+        group = REFERENCE if name == ORACLE else POLICY
         for setting, config in SETTINGS.get(name, {"": CoordinatorConfig()}).items():
             tally = simulate(source, name, world=world, settings=config)
-            group = REFERENCE if name == ORACLE else POLICY
             points.append(_make_point(group, name, setting, tally))
+    points += play_accurate(source, world)
     points += _play_static(source, seed, tuning_seeds)
     contests = hold_contests(points)
     bound = _find_bound(Bound(world), contests)
@@ -135,6 +144,25 @@ def run_scenario(seed: int, tuning_seeds: Sequence[int], frames: int) -> dict[st
         "below_bound": sorted(_find_below(points, bound)),
         "sentence": write_sentence(contests),
     }
+
+
+def play_accurate(source: Laboratory, world: World) -> Iterator[dict[str, Any]]:
+    """Every policy that chooses variants, without those of little accuracy (`LEAST`)."""
+    for least in LEAST:
+        accurate = copy(source)
+        accurate.tables = [
+            table.take_variants(
+                [n for n in range(len(table.variants)) if table.accuracy(n) >= least - 1e-9]
+            )
+            for table in source.tables
+        ]
+        for name in POLICIES:
+            if find_policy(name).adjusts_variants:
+                knob = name in SETTINGS
+                config = CoordinatorConfig(mode="min_energy") if knob else CoordinatorConfig()
+                tally = simulate(accurate, name, world=world, settings=config)
+                setting = f"{'min_energy, ' if knob else ''}variants from {least:g}"
+                yield _make_point(POLICY, name, setting, tally)
 
 
 def _play_static(

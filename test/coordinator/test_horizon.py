@@ -148,6 +148,26 @@ def test_min_energy_is_frugal_down_to_the_floor():
     assert decide(alone(), mode="min_energy", accuracy_floor=0.95) == (0, 1)
 
 
+def test_the_floor_counts_what_the_frame_has_lost():
+    # Of three stages one may lose 0.1: the first ran in the faster variant, so the others may not,
+    # though there is time to spare.
+    cohort = alone(deadline_ms=20.0)
+    policy = make_policy(Horizon, cohort, mode="min_energy", accuracy_floor=0.85)
+    cohort.clocks = cohort.clocks_target = 0
+    member, plan = cohort.members[0], []
+    for stage in range(3):
+        member.stage, member.started = stage, stage > 0
+        decision = policy.decide(cohort, 0)
+        member.variant = decision.variants[0]
+        plan.append(member.variant)
+        cohort.memory = decision.memory
+    assert sorted(plan) == [0, 0, 1]
+    # A late frame is worth less than an inaccurate one: the floor gives way to the deadline.
+    member.stage, member.started = 2, True
+    late_ns = member.absolute_deadline_ns - round(3.0 * MS)
+    assert policy.decide(cohort, late_ns).variants[0] == 1
+
+
 def test_max_accuracy_pays_any_energy_below_the_cap():
     assert decide(alone(deadline_ms=5.5), mode="max_accuracy") == (0, 2)
     _, clocks = decide(alone(deadline_ms=5.5), mode="max_accuracy", power_cap_w=10.0)
@@ -256,11 +276,11 @@ def test_never_worse_than_what_neuos_may_choose(cohort, mode):
     neuos, policy = make_policy(mode, cohort), make_policy(Horizon, cohort)
     outlook = policy._outlooks[0]
     rest = build_rests(member.table, cohort.clock_table, CoordinatorConfig().confidence, USUAL)[0]
-    costs = plan_costs(rest, outlook.objective, outlook.objective.shared_joules)
+    costs = plan_costs(rest, outlook.objectives[0], outlook.objectives[0].shared_joules)
     time_ns = float(member.deadline_ns)
     own = []
     for clocks in range(len(cohort.clock_table)):
-        ladder = build_ladder(rest, clocks, plan_costs(rest, outlook.objective, 1.0))
+        ladder = build_ladder(rest, clocks, plan_costs(rest, outlook.objectives[0], 1.0))
         own.append(costs[ladder.plans[ladder.find(time_ns)], clocks])
     decision = policy.decide(cohort, 0)
     # A step of the grid less: what fits only just may be left out.

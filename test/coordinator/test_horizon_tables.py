@@ -20,6 +20,7 @@ from jetson_dnn_rt.coordinator.policies.horizon.allotment import (
     find_windows,
     interpolate,
 )
+from jetson_dnn_rt.coordinator.policies.horizon.floor import build_menus
 from jetson_dnn_rt.coordinator.policies.horizon.frontier import build_rests, tail_quantile
 from jetson_dnn_rt.coordinator.policies.horizon.outlook import (
     LEVELS,
@@ -27,6 +28,7 @@ from jetson_dnn_rt.coordinator.policies.horizon.outlook import (
     Objective,
     build_grid,
     build_ladder,
+    build_outlook,
     plan_costs,
 )
 from jetson_dnn_rt.coordinator.tables.hull import new_minima
@@ -171,22 +173,51 @@ def test_accuracy_below_the_floor_is_the_last_choice():
     assert floor[1, 0] > floor[0, 0]
 
 
+@settings(max_examples=30)
+@given(tables(), st.floats(0.0, 60.0), st.floats(0.0, 0.2))
+def test_a_menu_is_brute_force(table, time_ms, allowed):
+    outlook = build_outlook(table, make_clock_table(), 0.999, OBJECTIVE)
+    for rest, menus in zip(outlook.rests, build_menus(outlook), strict=True):
+        costs = plan_costs(rest, OBJECTIVE, 1.0)
+        for clocks, menu in enumerate(menus):
+            need, cost = rest.need_ns()[:, clocks], costs[:, clocks]
+            fits = need <= time_ms * MS
+            able = fits & (rest.loss <= allowed)
+            if able.any():
+                best = able & (cost == cost[able].min())
+            elif fits.any():
+                best = fits & (rest.loss == rest.loss[fits].min())
+            else:
+                best = need == need.min()
+            assert menu.choose(time_ms * MS, allowed) in rest.plans[best, 0]
+
+
 NEVER = float("-inf")
 
 
 def test_window_of_a_frame_in_flight():
     member = make_member(make_table(), stage=1, running_since_ns=3 * MS, last_release_ns=0)
-    begin, end, until, again = find_windows([member], 4 * MS, 0.5)[0]
+    begin, end, until, again = find_windows([member], 4 * MS, [0.5])[0]
     assert (begin, end) == (-1 * MS, 6 * MS)
     assert (until, again) == (3 * MS, 29 * MS)
-    assert find_windows([member], 12 * MS, 0.5)[0][2] == 0.0  # it is late: expected to end now
+    assert find_windows([member], 12 * MS, [0.5])[0][2] == 0.0  # it is late: expected to end now
 
 
 def test_window_of_the_next_frame():
     member = make_member(make_table(), active=False, last_release_ns=1 * MS)
-    assert find_windows([member], 4 * MS, 0.5)[0] == (30 * MS, 40 * MS, NEVER, 30 * MS)
-    (late,) = find_windows([member], 50 * MS, 0.5)
+    assert find_windows([member], 4 * MS, [0.5])[0] == (30 * MS, 40 * MS, NEVER, 30 * MS)
+    (late,) = find_windows([member], 50 * MS, [0.5])
     assert late == (0, 10 * MS, NEVER, 0)
+
+
+def test_a_task_that_stopped_is_expected_after_as_long_again():
+    member = make_member(make_table(), active=False, last_release_ns=1 * MS)
+    # Due at 34 ms; a period, 33 ms, later it is silent.
+    (silent,) = find_windows([member], 74 * MS, [0.5])
+    assert silent == (40 * MS, 50 * MS, NEVER, 40 * MS)
+    member.last_release_ns = None
+    (absent,) = find_windows([member], 74 * MS, [0.5])
+    assert absent[0] == 1000 * MS
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import pytest
-from cohorts import make_clock_table, make_cohort, make_member, make_table
+from cohorts import MS, make_clock_table, make_cohort, make_member, make_table
 
 from jetson_dnn_rt.coordinator.cohort import FrameSample
 from jetson_dnn_rt.coordinator.policies.horizon.pressure import (
     ATTACK,
     CAUTION,
     DECAY,
+    FOLLOW,
     PressureGauge,
     find_surprise,
 )
@@ -28,7 +29,7 @@ def make(count=1, interference=(1.0, 1.5)):
 
 def gauge_of(cohort):
     tables = [member.table for member in cohort.members]
-    return PressureGauge(tables, cohort.interference[: len(tables)], range(3))
+    return PressureGauge(tables, cohort.interference[: len(tables)], range(3), 0.5)
 
 
 def end_frame(member, ratio):
@@ -55,6 +56,35 @@ def test_noise_is_followed_slowly_and_a_surprise_fast():
     after = gauge.learn(cohort)
     before = memory.pressure[0]
     assert after.pressure[0] == pytest.approx(before + ATTACK * (2.0 - before))
+
+
+def test_responses_are_followed():
+    cohort = make()
+    gauge = gauge_of(cohort)
+    member = cohort.members[0]
+    end_frame(member, 1.0)
+    for response_ms, fraction in ((8, 0.8), (25, 1.0)):
+        member.last_frame = FrameSample(True, response_ms * MS, 1)
+        expected = 0.5 + FOLLOW * (fraction - 0.5)
+        assert gauge.learn(cohort).response[0] == pytest.approx(expected)
+
+
+def test_frames_make_up_for_what_others_lost_beyond_the_floor():
+    cohort = make()  # its second variant loses 0.01 a stage
+    member = cohort.members[0]
+    gauge = PressureGauge([member.table], (1.0,), range(3), 0.5, loss_allowed=0.02)
+    memory, debts = gauge.start, []
+    cohort.deciding = 0
+    for variant in (1, 1, 0):
+        for stage in range(3):
+            member.stage, member.started, member.variant = stage, stage > 0, variant
+            memory = gauge.note(memory, cohort, variant, 1.0)
+        assert gauge.lost(0, member, memory) == pytest.approx(0.02 * variant)
+        end_frame(member, 1.0)
+        cohort.memory = memory
+        memory = gauge.learn(cohort)
+        debts.append(memory.debt[0])
+    assert debts == pytest.approx([0.01, 0.02, 0.0])
 
 
 def run_frame(gauge, cohort, memory, pace):

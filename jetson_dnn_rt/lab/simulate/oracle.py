@@ -59,13 +59,12 @@ class Oracle(Horizon):
         for table, outlook in zip(self._own_tables, self._outlooks, strict=True):
             if id(outlook) in self._costs:
                 continue
-            objective = outlook.objective
             self._costs[id(outlook)] = [
                 (
                     plan_costs(rest, objective, objective.joules),
                     plan_costs(rest, objective, objective.shared_joules),
                 )
-                for rest in outlook.rests
+                for rest, objective in zip(outlook.rests, outlook.objectives, strict=True)
             ]
             base_ns = table.median_ns[:, :, None] * table.slowdown
             fastest = table.median_ns.argmin(axis=0)
@@ -89,7 +88,7 @@ class Oracle(Horizon):
         active = [index for index, member in enumerate(members) if member.active]
         if not active:
             return Decision(variants, self._outer[self._sleep])
-        windows = find_windows(members, now_ns, self.response)
+        windows = find_windows(members, now_ns, self._gauge.start.response)
         target = self._inner[cohort.clocks]
         allotted, _ = self._allotment.find(
             members, self._gauge.start, windows, active, target, deciding
@@ -108,7 +107,7 @@ class Oracle(Horizon):
             plan = np.where(fits, own, np.inf).argmin(axis=0)
             columns = np.arange(len(total))
             late = needs[index].min(axis=0)
-            unit = IMPOSSIBLE * outlook.objective.reference_j
+            unit = IMPOSSIBLE * outlook.objectives[stage].reference_j
             total += np.where(fits.any(axis=0), shared[plan, columns], unit * late / time_ns)
         if self._forbidden is not None:
             total += self._forbidden

@@ -16,28 +16,30 @@ begin; its end, the deadline; the expected completion of the present frame (with
 infinity); the expected begin of the one after it (without a present one, its begin)."""
 
 _NEVER = float("-inf")
+_ABSENT_NS = 1e9
+"""Time until the first frame of a task that has not sent any yet."""
 
 
 class Allotment:
     """Allots time to the frames of a cohort on `workers`.
 
     `interference` is the slow-down with 1, 2, ... concurrent stages, one for each member. By
-    member: `duty` is the share of the time that it is expected to run, `next_share` that of the
-    next stage in the rest of a frame, from each boundary on, and `full_ns` the need of the most
+    member: `load` is its relative deadline over its period, `next_share` the share of the next
+    stage in the rest of a frame, from each boundary on, and `full_ns` the need of the most
     accurate rest, [K, C]. Without a `gauge` a frame can count on all its time.
     """
 
     def __init__(
         self,
         workers: int,
-        duty: list[float],
+        load: list[float],
         interference: list[float],
         next_share: list[list[float]],
         full_ns: list[list[list[float]]],
         gauge: PressureGauge | None,
     ) -> None:
         self._workers = workers
-        self._duty = duty
+        self._load = load
         self._interference = interference
         self._next_share = next_share
         self._full_ns = full_ns
@@ -59,7 +61,9 @@ class Allotment:
         if len(members) > self._workers:
             all_ns = self._queue_up(members, memory, windows, clocks)
             return [all_ns[index] for index in asked], 1.0
-        interference, duty = self._interference, self._duty
+        interference = self._interference
+        # The share of the time that each member is expected to run.
+        duty = [part * share for part, share in zip(memory.response, self._load, strict=True)]
         running = 0
         for member in members:
             if member.running_since_ns is not None:
@@ -123,25 +127,31 @@ class Allotment:
         return 1.0 if self._gauge is None else self._gauge.trust(index, member, memory)
 
 
-def find_windows(members: list[Member], now_ns: int, response: float) -> list[Window]:
+def find_windows(members: list[Member], now_ns: int, response: Sequence[float]) -> list[Window]:
     """Window of each member.
 
-    `response` is the fraction of the time to its deadline after which a frame is expected to be
-    done.
+    `response` is by member the fraction of the time to its deadline after which a frame is
+    expected to be done. A task that is overdue by more than a period is silent, and expected to
+    stay so for as long as it has been: no time or clocks are kept for a camera that stopped.
     """
     windows: list[Window] = []
-    for member in members:
+    for index, member in enumerate(members):
         last = member.last_release_ns
         if member.active:
             since = member.running_since_ns
             begin = 0.0 if since is None else float(since - now_ns)
             end = float(member.absolute_deadline_ns - now_ns)
             again = end if last is None else float(last + member.table.period_ns - now_ns)
-            windows.append((begin, end, response * end if end > 0.0 else 0.0, again))
+            windows.append((begin, end, response[index] * end if end > 0.0 else 0.0, again))
         else:
-            begin = 0.0 if last is None else float(last + member.table.period_ns - now_ns)
-            if begin < 0.0:
-                begin = 0.0
+            begin = _ABSENT_NS
+            if last is not None:
+                period_ns = member.table.period_ns
+                begin = float(last + period_ns - now_ns)
+                if begin < -period_ns:
+                    begin = -begin
+                elif begin < 0.0:
+                    begin = 0.0
             windows.append((begin, begin + member.deadline_ns, _NEVER, begin))
     return windows
 

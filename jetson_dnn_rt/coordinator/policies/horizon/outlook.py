@@ -51,7 +51,7 @@ class Objective:
     joules: float  # weight of energy among the plans of a frame, at given clocks
     shared_joules: float  # weight of energy between clock configurations
     loss: float  # weight of accuracy: a whole frame's is worth this many frames' energies
-    loss_allowed: float = 1.0  # accuracy that the rest may lose without costing `FORBIDDEN`
+    loss_allowed: float = 1.0  # accuracy that a frame may lose without costing `FORBIDDEN`
     reference_j: float = 1.0  # energy of a frame, the unit of the accuracy's costs
     aging_per_ns: float = 0.0  # accuracy lost by a nanosecond of the plan's usual time
 
@@ -72,12 +72,28 @@ class Ladder:
 
 
 def plan_costs(rest: Rest, objective: Objective, joules: float) -> Floats:
-    """Cost of every plan at every clock configuration with this weight of energy, [P, C]."""
+    """Cost of every plan at every clock configuration with this weight of energy, [P, C].
+
+    `objective` is that of the rest of the frame, see `at_boundaries`.
+    """
     unit = objective.reference_j
     excess = np.maximum(0.0, rest.loss - objective.loss_allowed - 1e-12)
     lost = unit * (objective.loss * rest.loss + FORBIDDEN * excess)
     aged = unit * objective.loss * objective.aging_per_ns * rest.usual_ns
     return np.asarray(joules * rest.energy_j + lost[:, None] + aged)
+
+
+def at_boundaries(objective: Objective, rests: Sequence[Rest]) -> list[Objective]:
+    """Objectives from each boundary on.
+
+    Derived: of the accuracy that the frame may lose, the finished stages have used their share.
+    What a frame has really lost is known at its own boundaries (`horizon.floor`).
+    """
+    most = max(float(rests[0].loss.max()), 1e-12)
+    return [
+        replace(objective, loss_allowed=objective.loss_allowed * float(rest.loss.max()) / most)
+        for rest in rests
+    ]
 
 
 def build_ladder(rest: Rest, clocks: int, costs: Floats, reserve: float = 1.0) -> Ladder:
@@ -113,7 +129,7 @@ class Outlook:
     """Possible times and costs of one task's frames, from K boundaries, at C configurations."""
 
     rests: tuple[Rest, ...]  # plans by boundary
-    objective: Objective  # weights of their costs
+    objectives: list[Objective]  # weights of their costs, by boundary
     ladders: list[list[Ladder]]  # by boundary and clock configuration
     grids: npt.NDArray[np.float32]
     """`build_grid` by boundary, [K + 1, LEVELS, C]; the last one is for a frame that begins at
@@ -137,8 +153,9 @@ def build_outlook(
     """Compute a task's look-up tables; for `slowed` and `reserve` see `expect_others`."""
     rests = build_rests(table, clocks, confidence, USUAL)
     objective = replace(weights, reference_j=max(float(rests[0].energy_j[0].min()), 1e-9))
+    objectives = at_boundaries(objective, rests)
     ladders, grids, full = [], [], []
-    for rest in rests:
+    for rest, objective in zip(rests, objectives, strict=True):
         own = plan_costs(rest, objective, objective.joules)
         steps = [build_ladder(rest, position, own, reserve) for position in range(len(clocks))]
         ladders.append(steps)
@@ -150,7 +167,7 @@ def build_outlook(
     change_ns = lost_by_change(table, clocks, slowed) * (reserve * tail / float(np.median(frames)))
     grids.append(_begin_elsewhere(grids[0], change_ns[-1, 0] / table.deadline_ns))
     made = np.stack(grids).astype(np.float32)
-    return Outlook(rests, objective, ladders, made, np.stack(full), change_ns, reserve)
+    return Outlook(rests, objectives, ladders, made, np.stack(full), change_ns, reserve)
 
 
 def weigh_energy(

@@ -13,12 +13,15 @@ import numpy as np
 from jetson_dnn_rt.coordinator.cohort import Cohort, Member
 from jetson_dnn_rt.coordinator.tables.tables import TaskTable
 
+FOLLOW = 0.1  # weight of the last frame in the response that is expected of the next one
 ATTACK, DECAY = 0.5, 0.05
 """Weight of the last frame in the pressure: after a surprise, and otherwise."""
 LEAST_PRESSURE, MOST_PRESSURE = 0.5, 16.0
 CAUTION = 0.8
 """Fraction of its time that a task plans with after a miss, to the power of misses in a row."""
 MOST_CAUTION = 4
+MOST_DEBT = 0.5
+"""Accuracy that is made up for at most: that of five frames which lost a tenth too much each."""
 LATELY = 0.98  # quantile of the last frames that is planned for where noise does not explain it
 
 
@@ -36,6 +39,7 @@ class Past(NamedTuple):
     last_interference: float
     mean: float  # interference that was expected for its rest at its last boundary
     shown: float  # `PressureGauge.shown` there
+    lost: float  # accuracy that the stages before it lost
 
     def interference(self, stage: int) -> float:
         """The mean over the stages before this one."""
@@ -56,6 +60,10 @@ class Memory(NamedTuple):
     """Maximum of that and their quantile `LATELY`, where noise does not explain it."""
     newest: float  # the unexplained part for the frame that last passed a boundary
     past: tuple[Past, ...]  # interference of the frames in flight
+    response: tuple[float, ...]
+    """Response time over relative deadline: mean of the last frames."""
+    debt: tuple[float, ...]
+    """Accuracy that frames lost beyond what they may, and later ones did not make up for yet."""
 
 
 def find_surprise(table: TaskTable) -> list[float]:
@@ -72,15 +80,26 @@ class PressureGauge:
 
     It has no state of its own: what it learns is in `Memory`. `interference` is the slow-down with
     1, 2, ... concurrent stages, one for each member; `inner` maps positions in the cohort's clocks
-    to those in the tables'.
+    to those in the tables'. `response` is the fraction of their deadlines that frames are expected
+    to take before any has ended, `loss_allowed` the accuracy that a frame may lose.
     """
 
     def __init__(
-        self, tables: Sequence[TaskTable], interference: Sequence[float], inner: Sequence[int]
+        self,
+        tables: Sequence[TaskTable],
+        interference: Sequence[float],
+        inner: Sequence[int],
+        response: float,
+        loss_allowed: float = 1.0,
     ) -> None:
         count = len(tables)
-        nothing = Past(-1, 0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0)
-        self.start = Memory((0,) * count, (1.0,) * count, (1.0,) * count, 0.0, (nothing,) * count)
+        nothing = Past(-1, 0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0)
+        ones = (1.0,) * count
+        self.start = Memory(
+            (0,) * count, ones, ones, 0.0, (nothing,) * count, (response,) * count,
+            (0.0,) * count,
+        )  # fmt: skip
+        self._loss_allowed = loss_allowed
         self._interference = interference
         self._inner = inner
         made = {id(table): find_surprise(table) for table in tables}
@@ -88,6 +107,7 @@ class PressureGauge:
         # A frame with all members concurrent, as slow as noise makes it.
         self._worst = [surprise[-1] * interference[-1] for surprise in self._surprise]
         self._profile_ns = [table.median_ns[:, :, None] * table.slowdown for table in tables]
+        self._loss: list[list[list[float]]] = [table.loss.tolist() for table in tables]
 
     def learn(self, cohort: Cohort) -> Memory:
         """Update the memory with how much slower frames were than expected."""
@@ -96,9 +116,19 @@ class PressureGauge:
         if done == memory.frames_done:
             return memory
         pressure, lately, newest = list(memory.pressure), list(memory.lately), memory.newest
+        response, debt = list(memory.response), list(memory.debt)
         for index, member in enumerate(cohort.members):
             if member.frames_done == memory.frames_done[index] or not len(member.slowdown):
                 continue
+            frame = member.last_frame
+            if frame is not None:
+                taken = frame.response_ns / member.deadline_ns
+                response[index] += FOLLOW * ((taken if taken < 1.0 else 1.0) - response[index])
+                if frame.met:
+                    past = memory.past[index]
+                    rest = self._loss[index][member.variant][past.stage :]
+                    owed = debt[index] + past.lost + sum(rest) - self._loss_allowed
+                    debt[index] = min(MOST_DEBT, max(0.0, owed))
             stages = len(member.table.stages)
             seen = member.slowdown.latest / memory.past[index].interference(stages)
             surprise = self._surprise[index][-1]
@@ -110,7 +140,9 @@ class PressureGauge:
             pressure[index] = min(MOST_PRESSURE, max(LEAST_PRESSURE, followed))
             high = member.slowdown.quantile(LATELY) / self._worst[index]
             lately[index] = max(pressure[index], high)
-        return Memory(done, tuple(pressure), tuple(lately), newest, memory.past)
+        return Memory(
+            done, tuple(pressure), tuple(lately), newest, memory.past, tuple(response), tuple(debt)
+        )
 
     def shown(self, index: int, member: Member, memory: Memory) -> float:
         """Slow-down of the frame in flight that interference and noise do not explain."""
@@ -138,6 +170,14 @@ class PressureGauge:
             return CAUTION ** min(member.misses_in_a_row, MOST_CAUTION) / pressure
         return 1.0 / pressure
 
+    def lost(self, index: int, member: Member, memory: Memory) -> float:
+        """Accuracy that the finished stages of the frame in flight lost."""
+        past = memory.past[index]
+        if member.stage == 0 or past.frame != member.frames_done:
+            return 0.0
+        # A run may have covered several stages, all in the variant that ran last.
+        return past.lost + sum(self._loss[index][member.variant][past.stage : member.stage])
+
     def note(self, memory: Memory, cohort: Cohort, variant: int, mean: float) -> Memory:
         """Record the interference of the stage that begins now.
 
@@ -156,8 +196,9 @@ class PressureGauge:
         elif past.stage != member.stage:
             before += past.last_weight
             weighted += past.last_weight * past.last_interference
+        lost = self.lost(index, member, memory)
         all_past = list(memory.past)
         all_past[index] = Past(
-            member.frames_done, member.stage, before, weighted, weight, slowed, mean, shown
+            member.frames_done, member.stage, before, weighted, weight, slowed, mean, shown, lost
         )
-        return Memory(*memory[:4], tuple(all_past))
+        return Memory(*memory[:4], tuple(all_past), *memory[5:])
