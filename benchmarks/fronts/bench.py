@@ -20,8 +20,8 @@ Contests are held at equal accuracy and at equal energy (fronts/contest.py). p99
 frames, those without a result counted as infinite.
 
 Bars: horizon is on the front of every contest in at least 9 of 10 scenarios; nothing is below the
-bound. Ours is tuned on other scenarios. Seed 1001 was seen before the ranges of the drawing were
-settled.
+bound. Ours is tuned on other scenarios. Seeds 1001 to 1010 and 3001 are not held out: what
+horizon lost there showed what to change in it.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ SETTINGS: dict[str, dict[str, CoordinatorConfig]] = {
 
 def add_arguments(add: Options) -> None:
     """Add the options of the benchmark."""
-    add_seeds(add, tuning="0-3", test="1001-1010")
+    add_seeds(add, tuning="0-3", test="2001-2010")
     add("--frames", 60, "of the fastest camera", least=20)
     add("--processes", 1, "1 or 2", least=1, most=MOST_PROCESSES)
 
