@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise, product
 
 import numpy as np
@@ -178,7 +179,8 @@ def test_accuracy_below_the_floor_is_the_last_choice():
 def test_a_menu_is_brute_force(table, time_ms, allowed):
     outlook = build_outlook(table, make_clock_table(), 0.999, OBJECTIVE)
     for rest, menus in zip(outlook.rests, build_menus(outlook), strict=True):
-        costs = plan_costs(rest, OBJECTIVE, 1.0)
+        free = replace(outlook.objectives[0], loss_allowed=1.0)
+        costs = plan_costs(rest, free, free.joules)
         for clocks, menu in enumerate(menus):
             need, cost = rest.need_ns()[:, clocks], costs[:, clocks]
             fits = need <= time_ms * MS
