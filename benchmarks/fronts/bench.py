@@ -29,7 +29,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from copy import copy
 from typing import Any
@@ -108,9 +108,39 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         **seeds.describe(),
         **echo(args, "frames"),
         "scenarios": found,
+        "by_settings": count_by_settings(found),
         "bars": bars,
         "passed": all(bar["met"] for bar in bars),
     }
+
+
+def count_by_settings(scenarios: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Count the scenarios in which ours is on every front, also with fewer settings of all."""
+    contested = {f"floor {floor:g}" for floor in FLOORS}
+
+    def is_plain(point: Point) -> bool:
+        return "variants from" not in point["setting"]
+
+    def is_contested(point: Point) -> bool:
+        *_, last = point["setting"].split(", ")
+        return not last.startswith("floor") or last in contested
+
+    keeps: dict[str, Callable[[Point], bool]] = {
+        "all": lambda point: True,
+        "no least accuracy of a variant": is_plain,
+        "no floors but those of the contests": is_contested,
+        "neither": lambda point: is_plain(point) and is_contested(point),
+    }
+    return [
+        {
+            "settings": name,
+            "on_front": sum(
+                all(contest["on_front"] for contest in hold_contests([*filter(keep, s["points"])]))
+                for s in scenarios
+            ),
+        }
+        for name, keep in keeps.items()
+    ]
 
 
 def _run_and_say(seed: int, tuning_seeds: Sequence[int], frames: int) -> dict[str, Any]:
@@ -314,6 +344,7 @@ def report(result: Mapping[str, Any]) -> Report:
             (DESK, lambda row: _show(row[DESK])),
             "bound J=energy_j:.4f",
         ),
+        tabulate(result["by_settings"], "settings, scenarios on every front=on_front"),
         tabulate(result["bars"], "bars of horizon=bar, met, figures"),
         say_bars("; ".join(bar["bar"] for bar in result["bars"]), result["passed"]),
     ]

@@ -100,3 +100,17 @@ def test_a_small_run(monkeypatch):
     assert scenario["below_bound"] == []
     assert result["test_seeds"] == "5"
     assert scenario["sentence"] in benches.show("fronts", result)
+
+
+def test_what_the_settings_contribute():
+    """At a floor that no contest has, and without the inaccurate variants, ours is cheaper."""
+    other = point("other", 0.0, 1.0, 0.96)
+    scenario = {"points": [other, {**point("horizon", 0.0, 1.2, 0.96), "setting": "balanced"}]}
+    ours = point("horizon", 0.0, 0.9, 0.97)
+    least = {
+        "points": [*scenario["points"], {**ours, "setting": "min_energy, variants from 0.95"}]
+    }
+    floor = {"points": [*scenario["points"], {**ours, "setting": "min_energy, floor 0.97"}]}
+    usual = {"points": [*scenario["points"], {**ours, "setting": "min_energy, floor 0.95"}]}
+    counts = bench.count_by_settings([scenario, least, floor, usual])
+    assert [row["on_front"] for row in counts] == [3, 2, 2, 1]
