@@ -25,9 +25,10 @@ stands what the full network reaches on the same drives if it takes no time (off
 instant with the result of its own frame; the share of it that is left is what delay costs.
 
 Cells whose period is too short for the two networks at that load are left out and listed. Bars, in
-every cell: the sAP of ours is not below that of the naive node, or of the peer, and at loads of 2
-and more at least 1.2 times as large. A peer has figures of the detector alone; a second table has
-those of all sides.
+every cell: the sAP of ours is above 0 and not below that of the naive node, or of the peer, and at
+loads of 2 and more at least 1.2 times as large; that of horizon:streaming is above 0 and at least
+0.95 times that of the best VARIANT of the cell, where both sides ran. A side that failed is never
+that best. A peer has figures of the detector alone; a second table has those of all sides.
 """
 
 from __future__ import annotations
@@ -88,6 +89,9 @@ SIDES = {
 }
 """Policy and mode by side."""
 FACTOR_BAR, FACTOR_FROM_LOAD = 1.2, 2.0
+CHOOSER, CHOOSER_BAR = "horizon:streaming", 0.95
+"""The policy that looks for the best sAP, and what it has at least of the best variant's."""
+CHOOSER_KEY = f"{CHOOSER}_to_best_variant"
 KINDS: dict[str, Kind] = {DETECTOR: "detection", "segmenter": "segmentation"}
 COMPANION = "companion"
 
@@ -118,7 +122,9 @@ def add_arguments(add: Options) -> None:
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    """Measure all sides in every cell; `BenchmarkError` when the camera fails."""
+    """Measure all sides in every cell; `BenchmarkError` when the camera fails or fits no grid."""
+    for rate_hz in args.rates:
+        find_step(rate_hz, args.grid, count_instants(args.grid, args.drive_seconds))
     tasks = tuple(
         configure(
             name, f"builtin:{name}", kind=kind, weights="DEFAULT",
@@ -147,13 +153,13 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
             if companion_ms < 0:
                 left_out.append({"rate_hz": rate_hz, "load": load})
                 continue
-            cell = Cell(rate_hz, load, companion_ms)
+            cell = Cell(rate_hz, load, companion_ms, args.deadline_factor * load * 1e3 / rate_hz)
             measured = _measure_cell(cell, tasks, variants, sides, peer, drives, folder, args)
-            deadline_ns = int(cell.find_deadline_ms(args.deadline_factor) * 1e6)
+            deadline_ns = int(cell.deadline_ms * 1e6)
             figures = {
                 side: _describe_side(side, one, deadline_ns) for side, one in measured.items()
             }
-            cells.append(judge_cell(cell, figures, offline))
+            cells.append(judge_cell(cell, figures, offline, variants))
             ratio = cells[-1]["ours_to_naive"] or math.nan
             say(f"streaming: {rate_hz:g} Hz, load {load:g}: ours is {ratio:.2f} x the naive node")
             if peer is not None:
@@ -168,7 +174,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         "policies": policies,
         "execution_alone_ms": costs_ms,
         "offline": offline,
-        "bars": {"ours_to_naive": 1.0, "at_load_2": FACTOR_BAR},
+        "bars": {"ours_to_naive": 1.0, "at_load_2": FACTOR_BAR, CHOOSER_KEY: CHOOSER_BAR},
         **({} if peer is None else {PEER: asdict(peer)}),
         "left_out": left_out,
         "cells": cells,
@@ -195,7 +201,7 @@ class Drive:
         folder.mkdir(parents=True)
         generator = SceneGenerator(held_out_seed(seed), SIZE)
         truths = []
-        for index in range(round(seconds * grid_hz)):
+        for index in range(count_instants(grid_hz, seconds)):
             scene = generator.render(round(index * 1e9 / grid_hz))
             cv2.imwrite(str(folder / f"{index:06d}.bmp"), scene.image)
             scores = scene.boxes[:, 0] * 0.0 + 1.0
@@ -216,13 +222,7 @@ class Drive:
 
     def step(self, rate_hz: float) -> int:
         """Instants of the grid from one frame of a camera to the next."""
-        step = self.grid_hz / rate_hz
-        if step != round(step) or len(self.truths) % round(step):
-            raise BenchmarkError(
-                f"a camera of {rate_hz:g} Hz does not fit a grid of {self.grid_hz:g} Hz and "
-                f"{len(self.truths)} instants"
-            )
-        return round(step)
+        return find_step(rate_hz, self.grid_hz, len(self.truths))
 
     def place(
         self, shown: Sequence[tuple[int, int]], rate_hz: float
@@ -236,6 +236,22 @@ class Drive:
         for (stamp_ns, index), (next_ns, _) in itertools.pairwise(shown):
             for part in range(step):
                 yield stamp_ns + (next_ns - stamp_ns) * part // step, self.truths[index + part]
+
+
+def count_instants(grid_hz: float, seconds: float) -> int:
+    """Count the instants of a drive."""
+    return round(seconds * grid_hz)
+
+
+def find_step(rate_hz: float, grid_hz: float, instants: int) -> int:
+    """Find the instants from one frame to the next; `BenchmarkError` where none is a frame's."""
+    step = grid_hz / rate_hz
+    if step != round(step) or instants % round(step):
+        raise BenchmarkError(
+            f"a camera of {rate_hz:g} Hz does not fit a grid of {grid_hz:g} Hz and "
+            f"{instants} instants"
+        )
+    return round(step)
 
 
 def read_shown(path: Path) -> list[tuple[int, int]]:
@@ -274,15 +290,15 @@ def _measure_offline(
 
 @dataclass(frozen=True)
 class Cell:
-    """A rate of the camera and a load, and the time of the third network."""
+    """A rate of the camera and a load, the time of the third network, and the deadline.
+
+    That is a multiple of the work of a frame, from its capture to the publication of a result.
+    """
 
     rate_hz: float
     load: float
     companion_ms: float
-
-    def find_deadline_ms(self, factor: float) -> float:
-        """Find the deadline that is a multiple of the work of a frame."""
-        return factor * self.load * 1e3 / self.rate_hz
+    deadline_ms: float
 
 
 @dataclass(eq=False)
@@ -326,7 +342,7 @@ def _specify(
     return ConsumerSpec(
         tuple(replace(task, expected_frequency=cell.rate_hz) for task in together),
         args.threads,
-        cell.find_deadline_ms(args.deadline_factor) - args.margin_ms,
+        cell.deadline_ms - args.margin_ms,
         folder / "log",
         follows_load=True,
         results=folder / "results",
@@ -406,31 +422,39 @@ def _describe_side(side: str, one: Side, deadline_ns: int) -> dict[str, Any]:
 
 
 def judge_cell(
-    cell: Cell, figures: Mapping[str, dict[str, Any]], offline: Mapping[str, float | None]
+    cell: Cell,
+    figures: Mapping[str, dict[str, Any]],
+    offline: Mapping[str, float | None],
+    variants: Collection[str],
 ) -> dict[str, Any]:
-    """Compare ours with the naive node and a peer, and all with the full network offline."""
+    """Compare ours with the naive node and a peer, and all with the best variant and offline."""
     for one in figures.values():
         for task, found in one["accuracy"].items():
-            best = offline[task]
-            found["left"] = found["value"] / best if found["value"] is not None and best else None
+            found["left"] = _divide(found["value"], offline[task])
     values = {side: one["accuracy"][DETECTOR]["value"] for side, one in figures.items()}
+    sound = [side for side in variants if not figures[side]["failures"]]
+    best = max((values[side] for side in sound if values[side] is not None), default=None)
+    for side, one in figures.items():
+        one["to_best_variant"] = _divide(values[side], best)
     others = [side for side in (NAIVE, PEER) if side in figures]
     bar = FACTOR_BAR if cell.load >= FACTOR_FROM_LOAD else 1.0
-    failed = any(figures[side]["failures"] for side in (OURS, *others))
-    ours = values[OURS]
+    bars = [(OURS, bar * (values[side] or 0.0)) for side in others]
+    if CHOOSER in figures and best is not None:
+        bars.append((CHOOSER, CHOOSER_BAR * best))
+    judged = {OURS, *others, *(side for side, _ in bars)}
     return {
-        "rate_hz": cell.rate_hz,
-        "load": cell.load,
-        "companion_ms": cell.companion_ms,
+        **asdict(cell),
         "sides": dict(figures),
-        **{
-            f"ours_to_{side}": None if ours is None or not values[side] else ours / values[side]
-            for side in others
-        },
-        "passed": not failed
-        and ours is not None
-        and all(ours >= bar * (values[side] or 0.0) for side in others),
+        **{f"ours_to_{side}": _divide(values[OURS], values[side]) for side in others},
+        "ours_to_best_variant": figures[OURS]["to_best_variant"],
+        "passed": not any(figures[side]["failures"] for side in judged)
+        # Nothing found is no better than nothing found.
+        and all((values[side] or 0.0) > 0 and values[side] >= least for side, least in bars),
     }
+
+
+def _divide(value: float | None, by: float | None) -> float | None:
+    return value / by if value is not None and by else None
 
 
 def report(result: Mapping[str, Any]) -> Report:
@@ -450,6 +474,11 @@ def report(result: Mapping[str, Any]) -> Report:
         return ("yes" if row["passed"] else "NO") if row["side"] == OURS else ""
 
     other_nodes = "naive node's" + (" or the peer's" if PEER in result else "")
+    chooser = (
+        f", that of {CHOOSER} at least {CHOOSER_BAR:g} times the best variant's"
+        if CHOOSER_KEY in result["bars"] and CHOOSER in result["policies"]
+        else ""
+    )
     left_out = ", ".join(f"{c['rate_hz']:g} Hz at {c['load']:g}x" for c in result["left_out"])
     cell_columns = (
         ("camera", lambda row: f"{row['rate_hz']:g} Hz"),
@@ -475,6 +504,11 @@ def report(result: Mapping[str, Any]) -> Report:
                 for other in (NAIVE, PEER)
                 if other == NAIVE or PEER in result
             ),
+            *(
+                ["x best variant=to_best_variant:.2f"]
+                if any("to_best_variant" in row for row in rows)
+                else []
+            ),
             ("bars", show_bars),
         ),
         f"left out, since the two networks alone are more: {left_out}" if left_out else "",
@@ -488,8 +522,8 @@ def report(result: Mapping[str, Any]) -> Report:
             *cell_columns,
         ),
         "\n".join(failures),
-        f"bars: sAP of ours not below the {other_nodes}, and {FACTOR_BAR:g} times as large from a "
-        f"load of {FACTOR_FROM_LOAD:g} on: {say_verdict(result['passed'])}",
+        f"bars: sAP of ours above 0, not below the {other_nodes}, and {FACTOR_BAR:g} times as "
+        f"large from a load of {FACTOR_FROM_LOAD:g} on{chooser}: {say_verdict(result['passed'])}",
     ]
 
 

@@ -23,7 +23,7 @@ from jetson_dnn_rt.errors import JetsonDnnRtError
 from jetson_dnn_rt.safety.children import child_environment, code_command, python_command
 
 READY = "ready"
-START_LIMIT_S, STOP_LIMIT_S = 180.0, 15.0
+START_LIMIT_S, STOP_LIMIT_S = 180.0, 60.0
 FOREIGN_STOP_LIMIT_S = 5.0
 
 _BUSY = """

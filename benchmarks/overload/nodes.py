@@ -196,24 +196,25 @@ class FrameLog:
     """Rows of a consumer, kept in memory until the end.
 
     The process is ready with the first row: only then are frames known to arrive, since discovery
-    takes time. What was published is kept if it is to be written.
+    takes time. What was published is kept if it is to be written; a function that makes a result
+    is called only then, after all that counts.
     """
 
     def __init__(self, spec: ConsumerSpec) -> None:
         self._output, self._results = spec.output, spec.results
         self._lock = threading.Lock()
         self._rows: list[FrameRow] = []
-        self._published: list[PublishedResult] = []
+        self._published: list[tuple[str, int, Result | Callable[[], Result]]] = []
 
-    def add(self, row: FrameRow, result: Result | None) -> None:
+    def add(self, row: FrameRow, result: Result | Callable[[], Result] | None) -> None:
         """Add the outcome of one frame, and its result."""
         published_ns = row.published_ns
         with self._lock:
             self._rows.append(row)
             first = len(self._rows) == 1
             if self._results is not None and published_ns is not None and result is not None:
-                kept = PublishedResult(row.task, published_ns, thin_out(result))
-                self._published.append(kept)
+                kept = result if callable(result) else thin_out(result)
+                self._published.append((row.task, published_ns, kept))
         if first:
             announce_ready()
 
@@ -222,7 +223,11 @@ class FrameLog:
         with self._lock:
             self._output.write_text(json.dumps(self._rows), encoding="utf-8")
             if self._results is not None:
-                self._results.write_bytes(pickle.dumps(self._published))
+                published = [
+                    PublishedResult(task, time_ns, kept() if callable(kept) else kept)
+                    for task, time_ns, kept in self._published
+                ]
+                self._results.write_bytes(pickle.dumps(published))
 
 
 def begin(path: str) -> tuple[ConsumerSpec, threading.Event, FrameLog]:
@@ -369,11 +374,10 @@ def run_peer(path: str) -> int:
     def take(data: bytes, info: Any) -> None:
         if not info["source_timestamp"]:
             raise BenchmarkError("this middleware does not say when messages were written")
-        boxes = None
-        if spec.results is not None:
-            boxes = read_boxes(deserialize_message(data, kind), labels)
         stamp_ns, written_ns = read_stamp_ns(data), info["source_timestamp"]
-        log.add(FrameRow(DETECTOR, stamp_ns, None, written_ns, False, "published"), boxes)
+        row = FrameRow(DETECTOR, stamp_ns, None, written_ns, False, "published")
+        # Its boxes are read at the end: objects of Python would take time on the peer's cores.
+        log.add(row, lambda: read_boxes(deserialize_message(data, kind), labels))
         answered.set()
 
     qos = QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE)

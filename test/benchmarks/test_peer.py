@@ -24,6 +24,7 @@ from benchmarks.overload.bench import (
 )
 from benchmarks.overload.peer import PEER, Peer, make_peer, read_boxes
 from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.results import Detections
 from jetson_dnn_rt.safety.children import python_command
 
 LABELS = ("car", "person")
@@ -137,6 +138,26 @@ def test_a_peer_is_a_command_and_a_topic():
     pytest.importorskip("vision_msgs.msg")
     args = benches.parse("streaming", "--peer", "bash 'my node.sh' x", "--peer-topic", "/boxes")
     assert make_peer(args) == Peer(("bash", "my node.sh", "x"), "/boxes", TYPE)
+
+
+def test_results_are_made_of_messages_only_when_they_are_written(tmp_path):
+    pytest.importorskip("rclpy")
+    pytest.importorskip("vision_msgs.msg")
+    from benchmarks.overload.nodes import FrameLog
+
+    made = []
+
+    def make():
+        made.append("boxes")
+        return Detections.empty()
+
+    spec = ConsumerSpec((), 1, 10.0, tmp_path / "log", results=tmp_path / "results")
+    log = FrameLog(spec)
+    log.add(FrameRow("detector", 100, None, 130, False, "published"), make)
+    assert made == []
+    log.write()
+    ((task, time_ns, result),) = pickle.loads(spec.results.read_bytes())
+    assert (task, time_ns, len(result), made) == ("detector", 130, 0, ["boxes"])
 
 
 def test_all_that_a_foreign_program_started_ends_with_it(tmp_path):
