@@ -300,8 +300,9 @@ def _time_first_runs(
 def describe_twelve(times_ms: npt.NDArray[np.float64]) -> dict[str, Any] | None:
     """Describe what the longest of any `PAPER_RUNS` runs in a row says of all of a campaign.
 
-    ``worst_ms``: the least and the largest of these; ``exceeded_percent``: how many of all frames
-    take longer, as the median over them. None for a campaign that is shorter.
+    ``worst_ms``: the least and the largest of these; ``mean_exceeded_percent``: how many of all
+    frames take longer, as the mean over them: of independent times one in 13. None for a campaign
+    that is shorter.
     """
     if len(times_ms) < PAPER_RUNS:
         return None
@@ -309,7 +310,7 @@ def describe_twelve(times_ms: npt.NDArray[np.float64]) -> dict[str, Any] | None:
     beyond = len(times_ms) - np.searchsorted(np.sort(times_ms), worst, side="right")
     return {
         "worst_ms": [float(worst.min()), float(worst.max())],
-        "exceeded_percent": 100.0 * float(np.median(beyond)) / len(times_ms),
+        "mean_exceeded_percent": 100.0 * float(np.mean(beyond)) / len(times_ms),
     }
 
 
@@ -385,17 +386,20 @@ def _report_as_paper(result: Mapping[str, Any]) -> Report:
     if not rows:
         return []
     missing = result["cuda_missing"]
+    # Results that were written before have the median in place of the mean.
+    medians = any("exceeded_percent" in (row["twelve"] or {}) for row in rows)
+    key, of_all = ("", "in the median") if medians else ("mean_", "on average")
     return [
         f"as in the paper: {PAPER_RUNS} runs of the network alone in plain torch, the first one "
         "included, under the profiler and without it. Beyond: frames of the campaign that take "
-        f"longer than the worst of {PAPER_RUNS} in a row, in the median"
+        f"longer than the worst of {PAPER_RUNS} in a row, {of_all}"
         + (f"\nno column of CUDA: {missing}" if missing else ""),
         tabulate(
             rows,
             "network, device, first ms=profiled_first:.1f, BCET=profiled_best:.1f",
             "WCET=profiled_worst:.1f, WCET/BCET=profiled_spread:.2f",
             "no profiler: first=plain_first:.1f, BCET=plain_best:.1f, WCET=plain_worst:.1f",
-            "WCET/BCET=plain_spread:.2f, beyond %=twelve.exceeded_percent:.1f, paper",
+            f"WCET/BCET=plain_spread:.2f, beyond %=twelve.{key}exceeded_percent:.1f, paper",
         ),
     ]
 

@@ -87,12 +87,14 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     if args.quick:
         vars(args).update(QUICK)
     models = {}
+    # Before minutes of recovery, not after them.
+    small = {} if args.small is None else {n: load_small(n, args.small) for n in args.models}
     with tempfile.TemporaryDirectory() as folder, PhaseProgress() as progress:
         # A quick run must not leave its barely trained network where tasks look for one.
         library = Library(Path(folder) if args.quick else args.engine_cache)
         for item, name in enumerate(args.models, 1):
             progress.begin(f"builtin:{name}", item, len(args.models))
-            models[name] = _measure(name, library, args, progress)
+            models[name] = _measure(name, small.get(name), library, args, progress)
     return {
         "spec": str(SPEC),
         **echo(args, "scenes fit_frames threads"),
@@ -153,8 +155,9 @@ def judge(variants: Mapping[str, Mapping[str, Any]]) -> dict[str, bool]:
 
 
 def _measure(
-    name: builtin.BuiltinName, library: Library, args: argparse.Namespace, progress: PhaseProgress
-) -> dict[str, Any]:
+    name: builtin.BuiltinName, small: fx.GraphModule | None, library: Library,
+    args: argparse.Namespace, progress: PhaseProgress,
+) -> dict[str, Any]:  # fmt: skip
     model = load_model(f"builtin:{name}")
     whole = split(model, 1)
     frames = list(open_frames(SOURCE, args.fit_frames))
@@ -167,8 +170,8 @@ def _measure(
         ).graph  # fmt: skip
     steps = args.steps or STEPS[name]
     graphs[RECOVERED], recovery = _recover(model, frames, library, steps, progress)
-    if args.small is not None:
-        graphs[SMALL] = load_small(name, args.small)
+    if small is not None:
+        graphs[SMALL] = small
     accuracies = compare_accuracy(
         name, graphs, args.scenes, lambda done, total: progress("accuracy", done, total)
     )

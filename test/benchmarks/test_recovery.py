@@ -80,3 +80,11 @@ def test_a_small_network_is_the_same_with_fewer_channels(tmp_path):
     assert 0.4 < share < 0.55
     with pytest.raises(ModelError, match="builtin:detector cannot be read"):
         recovery.load_small("detector", tmp_path)
+
+
+def test_a_small_network_that_is_missing_is_told_before_anything_is_measured(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(recovery, "_measure", lambda *args: pytest.fail("it measures"))
+    with pytest.raises(ModelError, match="builtin:detector cannot be read"):
+        recovery.run(benches.parse("recovery", "--small", str(tmp_path)))

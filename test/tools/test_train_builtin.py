@@ -115,6 +115,16 @@ def test_a_narrow_network_replaces_no_shipped_one(capsys):
     assert "give another --output" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("width", ["7", "0", "-1", "nan"])
+def test_a_width_that_no_network_has_is_refused_before_scenes_are_made(
+    width, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(train_builtin, "make_cache", lambda *args: pytest.fail("scenes are made"))
+    with pytest.raises(SystemExit, match="2"):
+        train_builtin.main([f"--width={width}", "--output", str(tmp_path)])
+    assert f"--width must be above 0 and at most 4, got {width}" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("width", ["nan", "0", "1000", "wide"])
 def test_a_width_that_cannot_be_is_refused(width, tmp_path):
     import onnx
