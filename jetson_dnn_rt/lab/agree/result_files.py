@@ -27,6 +27,9 @@ RESULTS = "results.jsonl"
 Key = tuple[str, int]
 """A frame: the stream, empty in a run, and the number in it."""
 
+CHOOSE = "choose with --variants ('' for the file of a run)"
+"""What `agree` offers for a file of several variants."""
+
 WITH_RESULT = (Outcome.MET, Outcome.LATE)
 
 HIGHEST_CLASS = 65_535
@@ -74,11 +77,11 @@ class TaskResults:
     """Of the classes that occur, by the name of the mask, which is empty where there is one."""
 
 
-def read_results(path: Path, variant: str = "") -> dict[str, TaskResults]:
+def read_results(path: Path, variant: str = "", choose: str = CHOOSE) -> dict[str, TaskResults]:
     """Read a file, or ``results.jsonl`` of a folder: by task.
 
-    `variant` chooses one where a frame has a line for each. ConfigurationError when the file
-    cannot be read, holds something else, or several variants.
+    `variant` chooses one where a frame has a line for each; `choose` tells the user how to.
+    ConfigurationError when the file cannot be read, holds something else, or several variants.
     """
     file = path / RESULTS if path.is_dir() else path
     tasks: dict[str, TaskResults] = {}
@@ -98,7 +101,7 @@ def read_results(path: Path, variant: str = "") -> dict[str, TaskResults]:
         raise ConfigurationError(f"cannot read {file}: {error.strerror}; {fix}") from error
     except _SeveralResultsError as several:
         named = ", ".join(sorted(variants))
-        fix = f"by variant ({named}): choose with --variants ('' for the file of a run)"
+        fix = f"by variant ({named}): {choose}"
         if variant or len(variants) == 1:
             fix = "of one variant: write them without --repeat"
         raise ConfigurationError(f"{file} has several results of {several}, {fix}") from None

@@ -13,32 +13,27 @@ from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.lab.agree.result_files import add_line
 from jetson_dnn_rt.lab.evaluate.chunk import Key
 from jetson_dnn_rt.lab.evaluate.plan import FixedTask
-from jetson_dnn_rt.lab.streaming.accuracy import StreamingMetric
-from jetson_dnn_rt.lab.streaming.judge import make_metric
-from jetson_dnn_rt.lab.streaming.truth import Find, Truth
-
-METRICS = {"detection": "AP", "segmentation": "mIoU"}
+from jetson_dnn_rt.lab.streaming.accuracy import METRICS, StreamingMetric
+from jetson_dnn_rt.lab.streaming.judge import FIX, make_metric
+from jetson_dnn_rt.lab.streaming.truth import Truth
 
 
 class TruthJudge:
     """Judges each result by the truth of its own frame; frames without a label do not count.
 
-    A frame that failed has found nothing. `ConfigurationError` when no task has a truth.
+    A frame that failed has found nothing. `ConfigurationError` as by `Truth.of_tasks`.
     """
 
     def __init__(self, truth: Truth, tasks: Iterable[FixedTask]) -> None:
-        self._finds: dict[str, Find] = {}
-        self._metrics: dict[Key, StreamingMetric] = {}
-        self._labels: dict[str, tuple[str, ...]] = {}
-        for task in tasks:
-            name, labels = task.spec.name, task.labels
-            find = truth.of_task(name, task.kind, labels)
-            if find is not None:
-                self._finds[name], self._labels[name] = find, labels
-                for variant in task.spec.config.variants:
-                    self._metrics[name, variant] = make_metric(task.kind, labels)
-        if not self._finds:
-            raise ConfigurationError("--truth: there is no truth of any task")
+        tasks = list(tasks)
+        self._labels = {task.spec.name: task.labels for task in tasks}
+        self._finds = truth.of_tasks({task.spec.name: (task.kind, task.labels) for task in tasks})
+        self._metrics: dict[Key, StreamingMetric] = {
+            (task.spec.name, variant): make_metric(task.kind, task.labels)
+            for task in tasks
+            if task.spec.name in self._finds
+            for variant in task.spec.config.variants
+        }
 
     @property
     def needs_masks(self) -> bool:
@@ -56,14 +51,14 @@ class TruthJudge:
             if metric is None:
                 continue
             frame = add_line({}, line)
-            truth = self._finds[line["task"]](frame.stream, frame.frame, frame.file)
+            truth = self._finds[line["task"]](frame.stream, frame.frame)
             if truth is None:
                 continue
             try:
                 metric.add(truth, frame.result)
             except ValueError as error:
                 raise ConfigurationError(
-                    f"--truth: task {line['task']}, frame {frame.name}: {error}"
+                    f"--truth: task {line['task']}, frame {frame.name}: {error}; {FIX}"
                 ) from error
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
@@ -72,10 +67,11 @@ class TruthJudge:
         for (name, variant), metric in self._metrics.items():
             by_class = zip(self._labels[name], metric.by_class(), strict=False)
             found.setdefault(name, {})[variant] = {
-                "metric": METRICS[metric.kind],
+                "metric": METRICS[metric.kind][1],
                 "value": metric.to_dict()["value"],
                 "frames": metric.instants,
                 "failed": metric.unanswered,
+                "judged": metric.judged,
                 "classes": {label: value for label, value in by_class if value is not None},
             }
         return found

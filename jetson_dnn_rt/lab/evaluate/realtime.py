@@ -46,6 +46,7 @@ from jetson_dnn_rt.lab.evaluate.streams import (
     Stream,
     find_usual_period_ns,
     inspect_bags,
+    name_frames,
     plan_arrivals,
 )
 from jetson_dnn_rt.lab.streaming.judge import StreamingJudge
@@ -233,8 +234,8 @@ def make_coordinator(
 def evaluate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
     """Replay every bag as often as requested; return the summary, and a text for people."""
     file = read_task_file(args)
-    truth = Truth(args.streaming.expanduser()) if args.streaming else None
     streams = inspect_bags(args)
+    truth = Truth(args.streaming.expanduser(), name_frames(streams)) if args.streaming else None
     rate = {"speed": args.speed or 1.0, "rate_hz": args.rate or 0.0}
     usual_ns = find_usual_period_ns(streams)
     plans = [plan_arrivals(s.log_times_ns, **rate, period_ns=usual_ns) for s in streams]
@@ -258,6 +259,8 @@ def evaluate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
             for reason in task.left_out.values():
                 progress.say(f"{task.name}: {reason}")
         judge = None if truth is None else StreamingJudge(truth, tasks)
+        for note in () if truth is None else truth.notes:
+            progress.say(note)
         deadlines_ns = {spec.name: spec.deadline_ns for spec in specs}
         room = TraceRoom(args.trace_limit_mb, ring=False)
         rounds = list(range(len(streams))) * (args.repeat or 1)

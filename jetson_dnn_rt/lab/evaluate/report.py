@@ -70,8 +70,14 @@ def _format_accuracy(tasks: dict[str, Any]) -> str:
         for variant, found in variants.items():
             value = found["value"]
             shown = "unknown" if value is None else f"{value:.3f} {found['metric']}"
-            rows.append([task, variant, shown, found["frames"], len(found["classes"])])
-    return format_rows(["task", "variant", "accuracy", "labelled frames", "classes"], rows)
+            counts = [found["frames"], len(found["classes"]), _percent(found["judged"])]
+            rows.append([task, variant, shown, *counts])
+    header = ["task", "variant", "accuracy", "labelled frames", "classes", "judged %"]
+    return format_rows(header, rows)
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100.0 * share
 
 
 def _compare(summary: dict[str, Any]) -> str:
@@ -120,12 +126,12 @@ def format_replay(summary: dict[str, Any]) -> str:
 
 def format_streaming(tasks: dict[str, Any]) -> str:
     """Format the streaming accuracy of every task whose truth is known."""
-    header = ["task", "streaming", "on own frames", "instants", "unanswered"]
+    header = ["task", "streaming", "on own frames", "instants", "unanswered", "judged %"]
     rows: list[list[Cell]] = []
     for name, found in tasks.items():
         value, own = found["value"], found["own_frames"]
         shown = "unknown" if value is None else f"{value:.3f} {found['metric']}"
-        counts = [found["instants"], found["unanswered"]]
+        counts = [found["instants"], found["unanswered"], _percent(found["judged"])]
         rows.append([name, shown, None if own is None else f"{own:.3f}", *counts])
     return format_rows(header, rows)
 

@@ -25,6 +25,7 @@ from jetson_dnn_rt.lab.evaluate.streams import (
     Stream,
     find_usual_period_ns,
     inspect_bags,
+    name_frames,
 )
 from jetson_dnn_rt.lab.streaming.truth import Truth
 from jetson_dnn_rt.traces.metadata import describe_run
@@ -37,6 +38,7 @@ def evaluate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
     require_pyarrow()
     file = read_task_file(args)
     streams = inspect_bags(args)
+    truth = Truth(args.truth.expanduser(), name_frames(streams)) if args.truth else None
     with PhaseProgress() as progress:
         progress.say(f"loading {', '.join(task.name for task in file.tasks)}")
         tasks = [fix_task(spec) for spec in file.make_specs(find_usual_period_ns(streams))]
@@ -44,7 +46,9 @@ def evaluate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
             for reason in task.left_out.values():
                 progress.say(f"{task.spec.name}: {reason}")
         specs = [task.spec for task in tasks]
-        judge = TruthJudge(Truth(args.truth.expanduser()), tasks) if args.truth else None
+        judge = None if truth is None else TruthJudge(truth, tasks)
+        for note in () if truth is None else truth.notes:
+            progress.say(note)
         masks = bool(args.masks or (judge and judge.needs_masks))
         given: dict[str, Any] = {"repeats": args.repeat or 1, "masks": masks}
         given["frames"] = args.chunk or CHUNK_FRAMES

@@ -20,7 +20,10 @@ import numpy as np
 import numpy.typing as npt
 
 from jetson_dnn_rt.cameras.bags.image_bag import open_image_bag
+from jetson_dnn_rt.cameras.bags.photos import holds_photos
+from jetson_dnn_rt.cameras.files import list_images
 from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.lab.streaming.frame_names import FrameName
 
 Integers = npt.NDArray[np.int64]
 
@@ -85,6 +88,17 @@ def inspect_bags(args: argparse.Namespace) -> list[Stream]:
         if names.count(name) > 1:
             raise ConfigurationError(f"two of the bags are called {name}: rename one")
     return streams
+
+
+def name_frames(streams: Sequence[Stream]) -> list[FrameName]:
+    """Name all frames, to find their labels before anything runs."""
+    names = []
+    for stream in streams:
+        path = Path(stream.bag)
+        photos = list_images(path) if holds_photos(path) else []
+        files = [photo.name for photo in photos] or [""] * stream.messages
+        names += [FrameName(stream.name, n, files[n]) for n in range(stream.messages)]
+    return names
 
 
 def find_usual_period_ns(streams: Sequence[Stream]) -> int:

@@ -23,8 +23,8 @@ from jetson_dnn_rt.models.heads.base import Kind
 from jetson_dnn_rt.models.metrics import DetectionMetric, SegmentationMetric
 from jetson_dnn_rt.results import Detections, Result, Segmentation
 
-METRICS = {"detection": "sAP", "segmentation": "streaming mIoU"}
-"""Name of the figure by kind of task; others have none."""
+METRICS = {"detection": ("sAP", "AP"), "segmentation": ("streaming mIoU", "mIoU")}
+"""Name of the figure by kind of task, and that of results by their own frames' truth."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +60,7 @@ class StreamingMetric:
         self.instants = self.unanswered = 0
         self._boxes = DetectionMetric.coco(classes)
         self._masks = SegmentationMetric(classes, unjudged)
+        self._pixels = 0
 
     def add_stream(self, truths: Sequence[Timed], available: Sequence[Timed]) -> None:
         """Judge the results of one stream, in any order, at every instant of its truth."""
@@ -82,11 +83,18 @@ class StreamingMetric:
             self._boxes.add(boxes, answer.scores, answer.class_ids, true_boxes, truth.class_ids)
             return
         assert isinstance(truth, Segmentation)
+        self._pixels += truth.mask.size
         if found is None:
             self._masks.add_unseen(truth.mask)
         else:
             assert isinstance(found, Segmentation)
             self._masks.add(found.mask, truth.mask)
+
+    @property
+    def judged(self) -> float | None:
+        """Share of the pixels of true masks that were judged; None where there was no mask."""
+        judged = int(self._masks.confusion.sum() + self._masks.unseen.sum())
+        return judged / self._pixels if self._pixels else None
 
     def mean(self) -> float:
         """The figure of `METRICS`, in [0, 1]; NaN where the truth has no class."""
@@ -102,7 +110,7 @@ class StreamingMetric:
         """For JSON; the figure is None where it is unknown."""
         value = self.mean()
         return {
-            "metric": METRICS[self.kind],
+            "metric": METRICS[self.kind][0],
             "value": None if math.isnan(value) else value,
             "instants": self.instants,
             "unanswered": self.unanswered,

@@ -20,6 +20,8 @@ import numpy as np
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.results import Detections
 
+NEEDED = ("images", "annotations", "categories")
+
 
 @dataclass(frozen=True, eq=False)
 class LabelledFrame:
@@ -27,7 +29,7 @@ class LabelledFrame:
 
     sequence: str  # empty where the file knows no sequences
     number: int  # in its sequence
-    file: str  # the last part of its name
+    file: str  # may have folders; empty where the file knows no names
     truth: Detections
 
 
@@ -47,12 +49,17 @@ def read_coco(path: Path) -> CocoLabels:
     """
     try:
         held = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(held, dict) or not all(held.get(key) for key in NEEDED):
+            raise ValueError(f"not an object that holds {', '.join(NEEDED)}")
         return _convert(held)
     except OSError as error:
-        raise ConfigurationError(f"cannot read {path}: {error.strerror}") from error
+        raise ConfigurationError(
+            f"cannot read {path}: {error.strerror}; fix: give a file of boxes in COCO's JSON"
+        ) from error
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         raise ConfigurationError(
-            f"{path} is no COCO file of boxes ({type(error).__name__}: {error})"
+            f"{path} is no COCO file of boxes ({type(error).__name__}: {error}); fix: give one as "
+            "an exporter for object detection writes it"
         ) from error
 
 
@@ -77,5 +84,5 @@ def _convert(held: dict[str, Any]) -> CocoLabels:
         boxes = np.concatenate([sides[:, :2], sides[:, :2] + sides[:, 2:]], axis=1)
         kinds = np.array([places[int(label["category_id"])] for label in found], np.int64)
         truth = Detections(boxes, np.ones(len(found), np.float32), kinds)
-        frames.append(LabelledFrame(sequence, number, Path(file).name, truth))
+        frames.append(LabelledFrame(sequence, number, file, truth))
     return CocoLabels(names, tuple(frames))

@@ -11,16 +11,18 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.lab.agree.result_files import Key
 from jetson_dnn_rt.lab.streaming.accuracy import StreamingMetric, Timed
-from jetson_dnn_rt.lab.streaming.truth import Find, Truth
+from jetson_dnn_rt.lab.streaming.truth import Truth
 from jetson_dnn_rt.models.heads.base import Kind
 from jetson_dnn_rt.models.heads.labels import find_unlabelled
 from jetson_dnn_rt.models.model import Model
-from jetson_dnn_rt.results import Result
 from jetson_dnn_rt.tasks import JobRecord, Outcome, Work
 
 UNNAMED_CLASSES = 256
 """Classes of a network whose classes have no names: as many as a mask can hold."""
+
+FIX = "fix: give masks of the frames' size, with the classes of the network"
 
 
 class JudgedTask(Protocol):
@@ -34,10 +36,9 @@ class JudgedTask(Protocol):
 class _Stream:
     """What one task saw and answered in the replay of one stream."""
 
-    truths: list[Timed] = field(default_factory=list)
-    available: list[Timed] = field(default_factory=list)
-    own: list[tuple[Result, Result]] = field(default_factory=list)
-    """The truth of each frame that was answered, and the answer."""
+    captures: dict[Key, int] = field(default_factory=dict)
+    """When each frame was taken, in ns."""
+    answers: dict[Key, Timed] = field(default_factory=dict)
 
 
 def make_metric(kind: Kind, labels: Sequence[str]) -> StreamingMetric:
@@ -49,23 +50,15 @@ class StreamingJudge:
     """Streaming accuracy of the tasks whose truth is known.
 
     A result counts from the completion of its job, if that was in time: a late one is not
-    published. `ConfigurationError` when there is no truth for any task.
+    published. `ConfigurationError` as by `Truth.of_tasks`.
     """
 
     def __init__(self, truth: Truth, tasks: Iterable[JudgedTask]) -> None:
-        self._finds: dict[str, Find] = {}
-        self._metrics: dict[str, StreamingMetric] = {}
+        known = {task.name: (task.model.kind, task.model.labels) for task in tasks}
+        self._finds = truth.of_tasks(known)
+        self._metrics = {name: make_metric(*known[name]) for name in self._finds}
         # Beside it, each answer by the truth of its own frame, as if it had taken no time.
-        self._offline: dict[str, StreamingMetric] = {}
-        for task in tasks:
-            kind, labels = task.model.kind, task.model.labels
-            find = truth.of_task(task.name, kind, labels)
-            if find is not None:
-                self._finds[task.name] = find
-                self._metrics[task.name] = make_metric(kind, labels)
-                self._offline[task.name] = make_metric(kind, labels)
-        if not self._finds:
-            raise ConfigurationError("--streaming: there is no truth of any task")
+        self._offline = {name: make_metric(*known[name]) for name in self._finds}
         self._streams: dict[str, _Stream] = defaultdict(_Stream)
 
     def observing(
@@ -77,21 +70,14 @@ class StreamingJudge:
         """
 
         def observe(job: JobRecord, work: Work) -> None:
-            find = self._finds.get(job.task)
-            if find is not None:
-                self._keep(job, work, find(stream, job.sequence - first, work.frame.file))
+            if job.task in self._finds:
+                held, frame = self._streams[job.task], (stream, job.sequence - first)
+                held.captures[frame] = job.capture_ns
+                if job.outcome is Outcome.MET and work.result is not None:
+                    held.answers[frame] = Timed(job.completion_ns, work.result)
             observer(job, work)
 
         return observe
-
-    def _keep(self, job: JobRecord, work: Work, truth: Result | None) -> None:
-        held = self._streams[job.task]
-        if truth is not None:
-            held.truths.append(Timed(job.capture_ns, truth))
-        if job.outcome is Outcome.MET and work.result is not None:
-            held.available.append(Timed(job.completion_ns, work.result))
-            if truth is not None:
-                held.own.append((truth, work.result))
 
     def end_stream(self) -> None:
         """Judge what was seen since the last call: one replay of one stream.
@@ -99,17 +85,26 @@ class StreamingJudge:
         `ConfigurationError` when masks are of another size than those of the truth.
         """
         for name, held in self._streams.items():
+            # Masks are read from files here, where the run that is timed has ended.
+            found = {frame: self._finds[name](*frame) for frame in held.captures}
+            truths = {frame: truth for frame, truth in found.items() if truth is not None}
+            instants = [Timed(held.captures[frame], truth) for frame, truth in truths.items()]
             try:
-                self._metrics[name].add_stream(held.truths, held.available)
-                for truth, found in held.own:
-                    self._offline[name].add(truth, found)
+                self._metrics[name].add_stream(instants, list(held.answers.values()))
+                for frame, truth in truths.items():
+                    if frame in held.answers:
+                        self._offline[name].add(truth, held.answers[frame].result)
             except ValueError as error:
-                raise ConfigurationError(f"--streaming: task {name}: {error}") from error
+                raise ConfigurationError(f"--streaming: task {name}: {error}; {FIX}") from error
         self._streams.clear()
 
     def to_dict(self) -> dict[str, Any]:
-        """Convert for the summary; ``own_frames``: of the answered frames, by their own truth."""
+        """Convert for the summary; what `own_frames` and `judged` are says streaming.md."""
         return {
-            name: {**metric.to_dict(), "own_frames": self._offline[name].to_dict()["value"]}
+            name: {
+                **metric.to_dict(),
+                "own_frames": self._offline[name].to_dict()["value"],
+                "judged": metric.judged,
+            }
             for name, metric in self._metrics.items()
         }

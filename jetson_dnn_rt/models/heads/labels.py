@@ -15,6 +15,8 @@ _MAX_FILE_BYTES = 1 << 20
 
 BACKGROUND = "background"
 TWO = (BACKGROUND, "foreground")
+NOTHING = 255
+"""Number in a true mask of pixels without a class, by convention."""
 _UNLABELLED = frozenset(("unlabelled", "unlabeled", "void", "ignore"))
 
 # torchvision's detectors count as COCO's annotations do: 0 is the background, and 10 numbers of
@@ -160,11 +162,10 @@ def find_background(labels: Sequence[str]) -> frozenset[int]:
 def find_unlabelled(labels: Sequence[str]) -> frozenset[int]:
     """Find the numbers of a true mask that say nothing of a pixel.
 
-    They are those that the network has no class for, 255 for example, and classes that are called
-    so. None where no class has a name.
+    They are 255, unless that is a class of the network, and classes that are called so.
     """
     named = _find_named(labels, _UNLABELLED)
-    return frozenset(named.union(range(len(labels), 256)) if labels else ())
+    return frozenset(named if len(labels) > NOTHING else {*named, NOTHING})
 
 
 def _find_named(labels: Sequence[str], names: Collection[str]) -> set[int]:

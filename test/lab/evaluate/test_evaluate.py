@@ -118,14 +118,22 @@ def test_accuracy_on_labelled_photos(capsys, tmp_path, params):
     assert code == 0
     assert set(result["accuracy"]) == {"rear/segmenter"}
     assert result["accuracy"]["rear/segmenter"]["full@null"] == {
-        "metric": "mIoU", "value": 0.25, "frames": 2, "failed": 0,
+        "metric": "mIoU", "value": 0.25, "frames": 2, "failed": 0, "judged": 8 / 48,
         "classes": {"background": 0.5, "foreground": 0.0},
     }  # fmt: skip
     assert main(["evaluate", *given]) == 0
     assert "0.250 mIoU" in capsys.readouterr().out
+    given_live = (*given[:3], "--mode", "realtime", "--streaming", str(masks))
+    code, live, _ = run(capsys, *given_live)
+    found = live["streaming"]["rear/segmenter"]
+    assert (code, found["instants"], found["judged"]) == (0, 2, 8 / 48)
     cv2.imwrite(str(masks / "b.png"), mask[:-1])
     assert main(["evaluate", *given]) == BAD_ARGUMENTS
     assert "frame b.png: masks must be of one shape" in capsys.readouterr().err
+    cv2.imwrite(str(masks / "b.png"), mask.astype(np.uint16))
+    for wrong in (given, given_live):
+        assert main(["evaluate", *wrong]) == BAD_ARGUMENTS
+        assert "b.png is no mask (uint16, 1 channels); fix" in capsys.readouterr().err
     release()
 
 
