@@ -195,7 +195,7 @@ class TaskParameters:
 
     name: str  # unique in the engine
     deadline_ns: int  # relative deadline, from release
-    period_ns: int  # expected time between frames; used by the schedulability verdict only
+    period_ns: int  # expected time between frames; for the schedulability verdict and probes
     stages: tuple[str, ...]
     """Names of the stages, the same for every variant; between any two of them a job can be
     aborted, preempted or switched to another variant."""

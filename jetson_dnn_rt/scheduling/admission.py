@@ -99,26 +99,36 @@ class Probes:
 
     def __init__(self) -> None:
         self._outstanding: Job | None = None
-        self._asked_ns: dict[str, int] = {}  # tasks that wait for a probe: when they last asked
+        self._asked_ns: dict[str, int] = {}  # tasks that wait for a probe: until when
         self._begins_ns: dict[str, int] = {}  # last start of a job that is no probe, by task
         self._last_ns = self._pause_ns = 0
         self._next_ns = 0
 
-    def allow(self, job: Job, now_ns: int) -> bool:
+    def allow(self, job: Job, now_ns: int, period_ns: int) -> bool:
         """Return whether a job of a task that was kept out for long may probe, and reserve it."""
-        self._asked_ns[job.task] = now_ns
         last = self._outstanding
+        if last is not None and last.task == job.task and last.start_ns is None:
+            # It did not get to start: others are next.
+            last.admission = Admission.NONE
+            last = self._outstanding = None
+            self._asked_ns.pop(job.task, None)
+        self._asked_ns[job.task] = now_ns + 2 * period_ns
         if last is not None and last.task != job.task:
             return False
-        for name, asked_ns in self._asked_ns.items():
+        for name, until_ns in self._asked_ns.items():
             if name == job.task:
                 break
-            if asked_ns >= now_ns - self._pause_ns:  # its frames still come
+            if until_ns >= now_ns - self._pause_ns:  # its frames still come
                 return False
         if now_ns < self._next_ns and self._is_wanted_beside(job.task):
             return False
         self._outstanding = job
         return True
+
+    def forget(self, task: str) -> None:
+        """The task is removed."""
+        self._asked_ns.pop(task, None)
+        self._begins_ns.pop(task, None)
 
     def begin(self, job: Job, now_ns: int) -> None:
         """Record a job's start."""

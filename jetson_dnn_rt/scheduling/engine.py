@@ -196,6 +196,7 @@ class Engine:
             raise ValueError(f"task {task!r} still has jobs: flush it first")
         state = self.tasks.pop(task)
         self._places.forget(state)
+        self._probes.forget(task)
         group = state.parameters.batch_group
         if group and not any(s.parameters.batch_group == group for s in self.tasks.values()):
             del self.groups[group]
@@ -425,7 +426,7 @@ class Engine:
         span = state.spans[variant][stage]
         stages = state.parameters.stages
         name = stages[stage] if span == 1 else stage_name(stages, stage, span)
-        narrow = job.work.narrow and is_in_network(state, job)
+        narrow = job.work.narrow and is_in_network(state, job) and not state.has_one_core
         job.stages.append(StageRecord(name, variant, start_ns, end_ns, batch, narrow))
         job.path.append((variant, stage))
         if batch == 1:
@@ -584,7 +585,8 @@ class Engine:
         parameters = state.parameters
         if parameters.max_age_ns and now_ns - job.capture_ns > parameters.max_age_ns:
             return "stale"
-        if state.kept_out >= PROBE_INTERVAL - 1 and self._probes.allow(job, now_ns):
+        period_ns = parameters.period_ns
+        if state.kept_out >= PROBE_INTERVAL - 1 and self._probes.allow(job, now_ns, period_ns):
             job.admission = Admission.PROBE
             return ""
         behind_ns = predecessor_ns(state, now_ns)
@@ -593,7 +595,7 @@ class Engine:
             if self._may_try_its_luck(state, job, now_ns + behind_ns):
                 return ""
             is_due = state.kept_out >= state.probe_after and state.in_flight is None
-            if not (is_due and self._probes.allow(job, now_ns)):
+            if not (is_due and self._probes.allow(job, now_ns, period_ns)):
                 return "budget"
             job.admission = Admission.PROBE
             return ""
@@ -606,7 +608,9 @@ class Engine:
         """Let the running stage be cancelled for a job that is too late behind it, if it may."""
         if not self.cancels_for_urgent or len(self._running) != 1 or state.in_flight is not None:
             return False
-        if self.workers > 1 or self.forms_batches or not self._places.is_full:
+        if self.workers > 1 or self.forms_batches:
+            return False
+        if not (self._places.is_full or len(self._places.networks) >= self.workers):
             return False
         if type(self._selector) is not StaticSelector:
             return False

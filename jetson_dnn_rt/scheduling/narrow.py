@@ -45,7 +45,8 @@ class NarrowNetworks:
         if not self._places.helping or state.narrow is None or not self.allowed:
             return False
         if state.has_one_core:
-            return True
+            run = state.runs[job.variant][job.next_stage]
+            return run is None or run.device == "cpu"
         by_budget = self.makes_it(state, job, now_ns)
         then: TaskState | None = None  # the task of the job whose network would begin next
         after: Job | None = None

@@ -381,7 +381,7 @@ class TaskState:
         if sum([stage.execution_time_ns for stage in job.stages]) > usual_ns:
             return
         for (variant, index), stage in zip(job.path, job.stages, strict=True):
-            if stage.narrow and not self.has_one_core:
+            if stage.narrow:
                 continue
             self.seed(variant, index, ())
             self.observe(variant, index, stage.execution_time_ns)

@@ -87,6 +87,16 @@ def test_frames_make_up_for_what_others_lost_beyond_the_floor():
     assert debts == pytest.approx([0.01, 0.02, 0.0])
 
 
+def test_nobody_makes_up_for_frames_under_another_policy():
+    cohort = make()
+    member = cohort.members[0]
+    member.variant = 1
+    end_frame(member, 1.0)
+    cohort.memory = None
+    gauge = PressureGauge([member.table], (1.0,), range(3), 0.5, loss_allowed=0.0)
+    assert gauge.learn(cohort).debt == (0.0,)
+
+
 def run_frame(gauge, cohort, memory, pace):
     """Member 0 goes through its three stages while member 1 runs."""
     member = cohort.members[0]

@@ -575,7 +575,8 @@ def test_a_network_that_has_one_core_leaves_the_others_to_others():
     engine.tasks["a"].set_narrow([1.0])
     records = drive(engine, [(0, "a"), (40, "b")], take(a=1.0, b=1.5))
     assert [record.completion_ns for record in records] == [130, 220]
-    assert all(record.stages[1].narrow for record in records)
+    # Its runs are usual ones, for all that read records.
+    assert [record.stages[1].narrow for record in records] == [False, True]
 
 
 def test_its_runs_say_what_it_takes():
@@ -588,3 +589,39 @@ def test_its_runs_say_what_it_takes():
     assert a.chance("full@null", 1, 129, narrow=True) == a.chance(
         "full@null", 1, 129, narrow=False
     )
+
+
+def test_an_urgent_frame_may_cancel_a_network_that_has_one_core():
+    """It cannot join it, since it is never narrow."""
+    runs = [Run(), Run(cancels=True), Run()]
+    engine = Engine(1, helpers=1, cancels_for_urgent=True)
+    for name, deadline, times in (("a", 400, (2, 100, 2)), ("b", 50, (2, 20, 2))):
+        state = engine.add_task(make_task(name, deadline, stages=STAGES), {"full@null": runs})
+        engine.seed_budgets(name, "full@null", [times])
+        state.observe_cancel("full@null", 2)
+    engine.tasks["a"].set_narrow([1.0])
+    times = {"a": (2, 100, 2), "b": (2, 20, 2)}
+    records = drive(
+        engine, [(0, "a"), (20, "b")], lambda job: times[job.task][job.next_stage], latency_ns=2
+    )
+    assert outcomes(records) == {"a": Outcome.MET, "b": Outcome.MET}
+
+
+def test_a_variant_on_a_device_of_its_own_runs_alone_there():
+    """The task's variant on the CPU has one core, that on the device has the device."""
+    engine = Engine(1, helpers=1)
+    variants = ("full@openvino", "full@tensorrt")
+    runs = {
+        "full@openvino": [Run(), Run(), Run()],
+        "full@tensorrt": [Run(), Run(device="cuda"), Run()],
+    }
+    for name in "ab":
+        task = make_task(name, 900, stages=STAGES, variants=variants, variant=variants[0])
+        state = engine.add_task(task, runs)
+        for variant in variants:
+            engine.seed_budgets(name, variant, [(2, 50, 2)])
+        state.set_narrow([1.0])
+        state.set_variant("full@tensorrt")
+    records = drive(engine, [(0, "a"), (1, "b")], lambda job: (2, 50, 2)[job.next_stage])
+    a, b = (record.stages[1] for record in sorted(records, key=lambda record: record.task))
+    assert a.end_ns <= b.start_ns

@@ -13,6 +13,7 @@ from virtual_drive import drive, make_task
 
 from jetson_dnn_rt.scheduling.admission import PROBE_INTERVAL
 from jetson_dnn_rt.scheduling.engine import Engine
+from jetson_dnn_rt.scheduling.task_state import Run
 from jetson_dnn_rt.tasks import Admission, Outcome
 
 COST, PERIOD, DEADLINE = 1000, 3300, 1500
@@ -187,6 +188,74 @@ def test_a_task_that_is_too_slow_for_good_does_not_keep_another_from_its_probe()
     probes = [(r.task, r.sequence) for r in records if r.admission is Admission.PROBE]
     assert probes == [("slow", 1), ("wrong", 54)]
     assert {r.outcome for r in records if r.task == "wrong" and r.sequence > 54} == {Outcome.MET}
+
+
+def test_a_probe_that_never_starts_does_not_keep_another_from_its_own():
+    """Networks with one core overlap without a gap, so that by priority it never gets to start.
+
+    A newer frame of its task takes its place.
+    """
+    engine = Engine(1, "priority", helpers=1)
+    stages = ("preprocess", "inference", "decode")
+    tasks = (
+        ("a", 2, 0, 56, 56),
+        ("b", 2, 50, 56, 56),
+        ("c", 0, 5, 300, 10),
+        ("d", 3, 25, 300, 10),
+    )
+    arrivals = []
+    for name, priority, begin, budget, _ in tasks:
+        deadline = 9500 if name in "ab" else 9000
+        task = make_task(name, deadline, 10_000, priority=priority, stages=stages)
+        state = engine.add_task(task, {"full@null": [Run()] * 3})
+        engine.seed_budgets(name, "full@null", [(100, 100 * budget, 100)])
+        state.set_narrow([1.0])
+        arrivals += [(100 * begin + frame * 10_000, name) for frame in range(200)]
+    times = {name: 100 * time for name, *_, time in tasks}
+    records = drive(
+        engine, sorted(arrivals), lambda job: (100, times[job.task], 100)[job.next_stage]
+    )
+    met = Counter(record.task for record in records if record.outcome is Outcome.MET)
+    assert met["d"] >= 190
+
+
+@pytest.mark.parametrize("period", [1000, 4000, 8000])
+def test_a_task_with_a_long_period_gets_its_probe(period):
+    """Longer than the pause that a probe of a task that is too slow for good costs, 3600."""
+    engine = Engine(1)
+    for name, deadline, every, budget in (
+        ("e", 40, 100, 10), ("d", 100, 100, 200), ("c", 100, period, 300),
+    ):  # fmt: skip
+        engine.add_task(make_task(name, deadline, every))
+        engine.seed_budgets(name, "full@null", [(budget,)])
+    times, begins = {"e": 10, "d": 120, "c": 50}, {"e": 5, "d": 60, "c": 0}
+    arrivals = sorted(
+        (begins[name] + frame * every, name)
+        for name, every in (("e", 100), ("d", 100), ("c", period))
+        for frame in range(100 * period // every)
+    )
+    records = drive(engine, arrivals, lambda job: times[job.task])
+    met = [record.outcome is Outcome.MET for record in records if record.task == "c"]
+    assert sum(met) >= 80
+
+
+def test_a_task_that_was_removed_keeps_no_other_from_its_probe():
+    engine = Engine(1)
+    for name, deadline, every, budget in (
+        ("e", 40, 100, 10), ("d", 500, 1000, 2000), ("c", 500, 1000, 2000),
+    ):  # fmt: skip
+        engine.add_task(make_task(name, deadline, every))
+        engine.seed_budgets(name, "full@null", [(budget,)])
+    arrivals = [(5 + 100 * frame, "e") for frame in range(600)]
+    arrivals += [(begin + 1000 * frame, name) for frame in range(60) for begin, name in
+                 ((50, "d"), (60, "c"))]  # fmt: skip
+    times = {"e": 10, "d": 2000, "c": 2000}
+    drive(engine, sorted(arrivals), lambda job: times[job.task])
+    for name in ("e", "c"):
+        engine.remove_task(name)
+    # The machine is its own now, and fast.
+    records = drive(engine, [(61_000 + 1000 * k, "d") for k in range(40)], lambda job: 20)
+    assert records[0].outcome is Outcome.MET
 
 
 @pytest.mark.parametrize(("time", "known"), [(SLOW + 1, 5), (SLOW, 1), (FAST, 1)])

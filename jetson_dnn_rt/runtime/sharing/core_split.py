@@ -85,9 +85,7 @@ def measure_narrow(
     alike = {name: [1.0] for name, task in tasks.items() if task.has_one_core}
     narrow = {name: task for name, task in tasks.items() if task.is_narrow or task.has_one_core}
     side_by_side = min(split.side_by_side, len(narrow))
-    if side_by_side < 2:
-        return {}
-    if len(alike) == len(narrow):
+    if side_by_side < 2 or len(alike) == len(narrow):
         return alike
     begin_ns = clock.now_ns()
     stages = {name: task.stages[task.default] for name, task in narrow.items()}
@@ -102,7 +100,8 @@ def measure_narrow(
     }
     slowdowns.update(alike)
     slowdown = {name: statistics.median(factors) for name, factors in slowdowns.items()}
-    gains = statistics.fmean(slowdown.values()) < WORTHWHILE * side_by_side
+    shared = [factor for name, factor in slowdown.items() if name not in alike]
+    gains = statistics.fmean(shared) < WORTHWHILE * side_by_side
     figures = ", ".join(f"{name} {factor:.2f}" for name, factor in slowdown.items())
     verdict = "where more frames come than one after the other can do" if gains else "never"
     log(

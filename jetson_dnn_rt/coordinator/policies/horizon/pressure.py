@@ -124,7 +124,7 @@ class PressureGauge:
             if frame is not None:
                 taken = frame.response_ns / member.deadline_ns
                 response[index] += FOLLOW * ((taken if taken < 1.0 else 1.0) - response[index])
-                if frame.met:
+                if frame.met and cohort.memory is memory:  # else another policy chose
                     past = memory.past[index]
                     rest = self._loss[index][member.variant][past.stage :]
                     owed = debt[index] + past.lost + sum(rest) - self._loss_allowed
