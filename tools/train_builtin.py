@@ -476,8 +476,8 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     if not 0 < options.batch < options.scenes:
         parser.error(f"--batch must be between 1 and --scenes, got {options.batch}")
-    if not 0.0 < options.width <= builtin._MOST_WIDTH:  # NaN is not either
-        most = f"{builtin._MOST_WIDTH:g}"
+    if not 0.0 < options.width <= builtin.MOST_WIDTH:  # NaN is not either
+        most = f"{builtin.MOST_WIDTH:g}"
         parser.error(f"--width must be above 0 and at most {most}, got {options.width:g}")
     if options.width != 1.0 and options.output == output:
         parser.error("--width would replace the shipped networks: give another --output")

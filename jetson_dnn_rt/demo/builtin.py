@@ -45,7 +45,7 @@ BATCHES = "num_batches_tracked"
 WIDTH = "width"
 """The same: of `build`, where it is not 1."""
 
-_MOST_WIDTH = 4.0
+MOST_WIDTH = 4.0
 _LARGEST_FILE = 8 << 20  # bytes; the shipped files are below 4 MiB
 
 
@@ -124,7 +124,7 @@ def load(name: str, path: Path | None = None) -> torch.nn.Module:
         about = {entry.key: entry.value for entry in model.metadata_props}
         batches = torch.tensor(int(about.get(BATCHES, 0)))
         width = float(about.get(WIDTH, 1.0))
-        if not 0.0 < width <= _MOST_WIDTH:  # NaN is not either
+        if not 0.0 < width <= MOST_WIDTH:  # NaN is not either
             raise ValueError(f"width {width}")
     except (DecodeError, ValueError, TypeError) as error:
         raise ModelError(
