@@ -29,7 +29,8 @@ itself.
 * A task that is rejected frame after frame would never learn that the machine is faster again.
   After `PROBE_INTERVAL` - 1 such frames in a row the next one runs as a *probe*; one that could
   not make its deadline on an idle machine by its usual time already after 1, 2, 4, ... If the
-  probe's time fits, the budgets restart from it. All probes take a small share: see `Probes`.
+  probe is no slower than usual, the budgets restart from it. All probes take a small share: see
+  `Probes`.
 * Stages of several tasks may run as one batch where every deadline allows it: see `batching`.
 """
 

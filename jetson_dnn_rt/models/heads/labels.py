@@ -15,7 +15,7 @@ _MAX_FILE_BYTES = 1 << 20
 
 BACKGROUND = "background"
 TWO = (BACKGROUND, "foreground")
-NOTHING = 255
+IGNORE_INDEX = 255
 """Number in a true mask of pixels without a class, by convention."""
 _UNLABELLED = frozenset(("unlabelled", "unlabeled", "void", "ignore"))
 
@@ -165,7 +165,7 @@ def find_unlabelled(labels: Sequence[str]) -> frozenset[int]:
     They are 255, unless that is a class of the network, and classes that are called so.
     """
     named = _find_named(labels, _UNLABELLED)
-    return frozenset(named if len(labels) > NOTHING else {*named, NOTHING})
+    return frozenset(named if len(labels) > IGNORE_INDEX else {*named, IGNORE_INDEX})
 
 
 def _find_named(labels: Sequence[str], names: Collection[str]) -> set[int]:
