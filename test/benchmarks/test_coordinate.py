@@ -91,7 +91,8 @@ def test_every_frame_of_every_contestant_is_accounted_for(tmp_path, monkeypatch)
             assert figures["met_ratio"] == figures["outcomes"].get("met", 0) / frames
             # Both variants are the full network, so whatever was met is what the reference says.
             assert figures["accuracy"] > 0.99
-            assert figures["value"] <= figures["met_ratio"]
+            # A sum of values against a ratio of counts: they may round differently.
+            assert figures["value"] <= figures["met_ratio"] + 1e-9
             assert sum(figures["stages_by_variant"].values()) > 0
             if name in static:
                 assert figures["switches_per_s"] == 0.0
