@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import logging
+import threading
+from collections import deque
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -14,7 +16,7 @@ from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.tasks import JobRecord, Work
 from jetson_dnn_rt.traces.room import TraceRoom
 from jetson_dnn_rt.traces.schema import TraceMetadata
-from jetson_dnn_rt.traces.writer import TraceWriter, load_libraries
+from jetson_dnn_rt.traces.writer import QUEUE_LIMIT, TraceWriter, load_libraries
 
 logger = logging.getLogger(__name__)
 
@@ -39,36 +41,46 @@ class JobTrace:
         self._writer: TraceWriter | None = None
         self._room = room or TraceRoom()
         self._missed = 0
+        # Jobs that end while one trace is closed, for the next; None at other times.
+        self._between: deque[tuple[JobRecord, int | None]] | None = None
+        self._lock = threading.Lock()
 
     def begin(self, metadata: TraceMetadata) -> None:
         """Begin a trace; one of the same tasks that is being written continues.
 
-        ConfigurationError when the folder cannot be written.
+        Jobs that end while the one before it is closed, which can take seconds, are in the new
+        one. ConfigurationError when the folder cannot be written.
         """
         writer = self._writer
         if writer is not None:
             if writer.metadata.tasks == metadata.tasks:
                 return
-            self._writer = None
+            with self._lock:
+                self._writer, self._between = None, deque()
             self._close(writer, convert=True)
         folder = self._choose()
         try:
-            self._writer = TraceWriter(folder, metadata, clocks=self._clocks, room=self._room)
+            writer = TraceWriter(folder, metadata, clocks=self._clocks, room=self._room)
         except OSError as error:
+            self._continue(None)
             raise ConfigurationError(f"trace_dir {folder}: {error.strerror}") from error
+        self._continue(writer)
         logger.info("tracing into %s", folder)
 
     def observe(self, record: JobRecord, work: Work) -> None:
         """Record a job that ended, on the delivery thread; takes about a microsecond."""
-        writer = self._writer
-        if writer is None:
-            self._missed += 1
-        else:
-            writer.write(record, work.frame.stamp_ns)
+        with self._lock:
+            if self._writer is not None:
+                self._writer.write(record, work.frame.stamp_ns)
+            elif self._between is not None and len(self._between) < QUEUE_LIMIT:
+                self._between.append((record, work.frame.stamp_ns))
+            else:
+                self._missed += 1
 
     def close(self, *, quickly: bool = False) -> None:
         """End the trace; `quickly` leaves it as a stream, for a process that must end at once."""
-        writer, self._writer = self._writer, None
+        with self._lock:
+            writer, self._writer = self._writer, None
         if writer is not None:
             self._close(writer, convert=not quickly)
 
@@ -91,6 +103,17 @@ class JobTrace:
         if writer.error is not None:
             return f"trace: {writer.error}", values
         return (f"trace: {lost} jobs are not in it" if lost else ""), values
+
+    def _continue(self, writer: TraceWriter | None) -> None:
+        """Go on with a new trace, beginning with the jobs that waited for it; None: without."""
+        with self._lock:
+            waiting, self._between = self._between or (), None
+            if writer is None:
+                self._missed += len(waiting)
+                return
+            for record, stamp_ns in waiting:
+                writer.write(record, stamp_ns)
+            self._writer = writer
 
     def _close(self, writer: TraceWriter, *, convert: bool) -> None:
         writer.close(convert=convert)
