@@ -97,7 +97,7 @@ def describe(title: str, run: Mapping[str, Any]) -> list[dict[str, Any]]:
         "campaign": title,
         "seed": run["seed"],
         "minutes": f"{run['took_minutes']:.1f}",
-        "command": f"`{run['command']}`",
+        "command": _show_command(run),
         "machine": f"{machine['cpu']}, {machine['cores']} cores",
         "date": machine["date"][:10],
     }
@@ -121,7 +121,7 @@ def list_faults(run: Mapping[str, Any]) -> list[str]:
     lines = [f"- `` {_flatten(fault, code=True)} ``" for fault in faults]
     if count > len(faults):
         lines.append(f"- and {count - len(faults)} more")
-    return [f"### Faults of {run['campaign']}", f"`{run['command']}`:", "\n".join(lines)]
+    return [f"### Faults of {run['campaign']}", f"{_show_command(run)}:", "\n".join(lines)]
 
 
 def list_programs(folder: Path) -> Iterator[str]:
@@ -134,11 +134,15 @@ def list_programs(folder: Path) -> Iterator[str]:
             yield f"- {link}: {summary.removeprefix('Campaign: ')}"
 
 
+def _show_command(run: Mapping[str, Any]) -> str:
+    return f"`{_flatten(run['command'], code=True)}`"
+
+
 def _flatten(text: object, *, code: bool = False) -> str:
     """Put a text of a result into one line of Markdown, in which it is only a text."""
     line = " ".join(str(text).split())
     if code:
-        line = line.replace("`", "'")
+        line = line.replace("`", "'").replace("-->", "-- >")  # the end of a marker
         return line if len(line) <= LONGEST_FAULT else f"{line[:LONGEST_FAULT]} ..."
     return line.replace("<", "&lt;")
 

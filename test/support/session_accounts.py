@@ -119,11 +119,14 @@ class Run:
                 number: rng.choice((self._switch, self._change_deadline, self._hang))
                 for number in rng.sample(range(self._frames), k=min(8, self._frames // 10))
             }
-            events[self._frames // 3] = lambda: self._join(joiner)
+            # Beside the frames, as transitions of nodes are.
+            joining = threading.Thread(target=self._join, args=(joiner,))
+            events[self._frames // 3] = joining.start
             if leaver is not joiner:
                 events[2 * self._frames // 3] = lambda: session.deactivate(leaver.name)
             self._drive(events)
             self._let_go()
+            joining.join()
             if not session.wait_idle(LIMIT_S):
                 self.faults.append("the session does not come to rest")
             counted = dict(self._seen)
