@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -30,6 +29,9 @@ class JobTrace:
 
     `clocks` gives the clock configuration at a steady time in ns, in words; `room` limits the
     disk space of all traces of the process. Raises `ConfigurationError` when pyarrow is missing.
+
+    A task that comes or changes while others run begins a new trace. To close the old one takes
+    seconds, as it is converted: jobs that end meanwhile wait for the new one.
     """
 
     def __init__(
@@ -41,46 +43,59 @@ class JobTrace:
         self._writer: TraceWriter | None = None
         self._room = room or TraceRoom()
         self._missed = 0
-        # Jobs that end while one trace is closed, for the next; None at other times.
-        self._between: deque[tuple[JobRecord, int | None]] | None = None
         self._lock = threading.Lock()
+        # Between two traces; None where jobs do not wait for one.
+        self._waiting: list[tuple[JobRecord, int]] | None = None
 
     def begin(self, metadata: TraceMetadata) -> None:
         """Begin a trace; one of the same tasks that is being written continues.
 
-        Jobs that end while the one before it is closed, which can take seconds, are in the new
-        one. ConfigurationError when the folder cannot be written.
+        ConfigurationError when the folder cannot be written.
         """
         writer = self._writer
         if writer is not None:
             if writer.metadata.tasks == metadata.tasks:
                 return
             with self._lock:
-                self._writer, self._between = None, deque()
-            self._close(writer, convert=True)
-        folder = self._choose()
+                self._writer, self._waiting = None, []
+        # One writer at a time: both would use the same room.
         try:
-            writer = TraceWriter(folder, metadata, clocks=self._clocks, room=self._room)
-        except OSError as error:
+            if writer is not None:
+                self._close(writer, convert=True)
+            folder = self._choose()
+            try:
+                new = TraceWriter(folder, metadata, clocks=self._clocks, room=self._room)
+            except OSError as error:
+                raise ConfigurationError(f"trace_dir {folder}: {error.strerror}") from error
+            self._continue(new)
+        finally:
             self._continue(None)
-            raise ConfigurationError(f"trace_dir {folder}: {error.strerror}") from error
-        self._continue(writer)
         logger.info("tracing into %s", folder)
+
+    def _continue(self, writer: TraceWriter | None) -> None:
+        """Write what waits, and what comes; without a writer that is lost."""
+        with self._lock:
+            waiting, self._waiting = self._waiting or (), None
+            if writer is None:
+                self._missed += len(waiting)
+                return
+            for job in waiting:
+                writer.write(*job)
+            self._writer = writer
 
     def observe(self, record: JobRecord, work: Work) -> None:
         """Record a job that ended, on the delivery thread; takes about a microsecond."""
         with self._lock:
             if self._writer is not None:
                 self._writer.write(record, work.frame.stamp_ns)
-            elif self._between is not None and len(self._between) < QUEUE_LIMIT:
-                self._between.append((record, work.frame.stamp_ns))
+            elif self._waiting is not None and len(self._waiting) < QUEUE_LIMIT:
+                self._waiting.append((record, work.frame.stamp_ns))
             else:
                 self._missed += 1
 
     def close(self, *, quickly: bool = False) -> None:
         """End the trace; `quickly` leaves it as a stream, for a process that must end at once."""
-        with self._lock:
-            writer, self._writer = self._writer, None
+        writer, self._writer = self._writer, None
         if writer is not None:
             self._close(writer, convert=not quickly)
 
@@ -103,17 +118,6 @@ class JobTrace:
         if writer.error is not None:
             return f"trace: {writer.error}", values
         return (f"trace: {lost} jobs are not in it" if lost else ""), values
-
-    def _continue(self, writer: TraceWriter | None) -> None:
-        """Go on with a new trace, beginning with the jobs that waited for it; None: without."""
-        with self._lock:
-            waiting, self._between = self._between or (), None
-            if writer is None:
-                self._missed += len(waiting)
-                return
-            for record, stamp_ns in waiting:
-                writer.write(record, stamp_ns)
-            self._writer = writer
 
     def _close(self, writer: TraceWriter, *, convert: bool) -> None:
         writer.close(convert=convert)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 2")
@@ -18,7 +19,10 @@ from ros_graph import TIMEOUT_S
 from task_bench import Bench, make_image, wait_for_value
 from traced_jobs import make_record
 
+from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.runtime.job_trace import JobTrace
+from jetson_dnn_rt.tasks import Work
 from jetson_dnn_rt.traces.reader import open_trace
 from jetson_dnn_rt.traces.room import TraceRoom
 from jetson_dnn_rt.traces.schema import SHARING, TracedTask, TraceMetadata
@@ -119,6 +123,52 @@ def test_jobs_before_the_trace_begins_are_counted_as_lost(tmp_path):
     lack, values = trace.describe()
     assert lack == "trace: 1 jobs are not in it"
     assert (values["trace_jobs"], values["trace_lost"]) == (0, 1)
+    trace.close()
+
+
+def test_jobs_that_end_between_two_traces_are_in_the_new_one(tmp_path, monkeypatch):
+    """25 jobs were lost in the campaign `cycles`: a task was added while two others ran."""
+    trace = JobTrace(tmp_path, "perception", lambda ns: "")
+    work = Work(Frame(np.zeros((2, 2, 3), np.uint8), "bgr8", 7, 0))
+    trace.begin(TraceMetadata(tasks={"a": TracedTask()}))
+    trace.observe(make_record(0), work)
+    close = trace._close
+
+    def close_slowly(writer, *, convert):
+        for sequence in (1, 2):
+            trace.observe(make_record(sequence), work)
+        close(writer, convert=convert)
+
+    monkeypatch.setattr(trace, "_close", close_slowly)
+    trace.begin(TraceMetadata(tasks={"a": TracedTask(), "b": TracedTask()}))
+    monkeypatch.undo()
+    trace.observe(make_record(3), work)
+    assert trace.describe()[0] == ""
+    trace.close()
+    found = [
+        [(job.record.sequence, job.stamp_ns) for job in open_trace(folder).jobs()]
+        for folder in find_traces(tmp_path)
+    ]
+    assert sorted(found) == [[(0, 7)], [(1, 7), (2, 7), (3, 7)]]
+
+
+def test_jobs_that_wait_for_a_trace_that_cannot_begin_are_lost(tmp_path, monkeypatch):
+    trace = JobTrace(tmp_path, "perception", lambda ns: "")
+    work = Work(Frame(np.zeros((2, 2, 3), np.uint8), "bgr8", 7, 0))
+    trace.begin(TraceMetadata(tasks={"a": TracedTask()}))
+
+    def choose():
+        trace.observe(make_record(0), work)
+        return tmp_path / "file" / "trace"
+
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(trace, "_choose", choose)
+    with pytest.raises(ConfigurationError, match="Not a directory"):
+        trace.begin(TraceMetadata(tasks={"b": TracedTask()}))
+    monkeypatch.undo()
+    trace.observe(make_record(1), work)
+    trace.begin(TraceMetadata(tasks={"b": TracedTask()}))
+    assert trace.describe()[1]["trace_lost"] == 2
     trace.close()
 
 

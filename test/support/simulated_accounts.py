@@ -17,7 +17,7 @@ from raising import RaisingSelector
 
 from jetson_dnn_rt.config.nodes import CoordinatorConfig
 from jetson_dnn_rt.coordinator.coordinator import Coordinator
-from jetson_dnn_rt.lab.simulate.scenario import Scenario, load_scenario, scenario_folder
+from jetson_dnn_rt.lab.simulate.scenario import NETWORKS, Scenario, load_scenario, scenario_folder
 from jetson_dnn_rt.lab.simulate.session import make_policy, make_source, policy_names, seed_budgets
 from jetson_dnn_rt.lab.simulate.simulation import SimulatedFrame, Simulation
 from jetson_dnn_rt.scheduling.job import Job
@@ -67,8 +67,17 @@ class Misfortune:
             self._engine.boundary(job, now_ns, start_ns, end_ns)
 
 
+def draw_networks(rng: random.Random, folder: Path) -> None:
+    """The package's networks with some of their stages only, as a file beside the scenario."""
+    values = yaml.safe_load((scenario_folder() / NETWORKS).read_text(encoding="utf-8"))
+    for network in values["networks"].values():
+        network["stages"] = network["stages"][: rng.choice((1, 1, 2, 3, 8))]
+    (folder / NETWORKS).write_text(yaml.safe_dump(values), encoding="utf-8")
+
+
 def draw_scenario(rng: random.Random, folder: Path, frames: int) -> Scenario:
     """A scenario of one to six tasks on one to three cameras, from idle to five times too much."""
+    draw_networks(rng, folder)
     networks = rng.choices(list(ALONE_MS), k=rng.randint(1, 6))
     workers = rng.randint(1, 3)
     load = rng.choice((0.4, 0.9, 1.2, 2.0, 5.0)) * rng.uniform(0.8, 1.2)
