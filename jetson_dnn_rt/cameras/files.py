@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import threading
 from pathlib import Path
 from typing import cast
 
@@ -26,6 +28,32 @@ ONCE = SourceOptions()
 MOST_HZ, TIMED_FRAMES = 480.0, 64
 """A higher rate is none: for containers without one, such as WebM from a browser, FFmpeg gives the
 ticks of their clock, 1000 a second and more. The first frames' times tell it then."""
+
+CONTAINERS = (
+    *(
+        "mov",
+        "matroska",
+        "avi",
+        "mpegts",
+        "mpeg",
+        "mpegvideo",
+        "m4v",
+        "h264",
+        "hevc",
+        "av1",
+        "obu",
+    ),
+    *("ivf", "ogg", "flv", "asf", "mjpeg", "mjpeg_2000", "yuv4mpegpipe", "gif", "apng", "mxf"),
+    *("nut", "dv", "wtv", "rm", "webp_pipe"),
+)
+"""Formats of FFmpeg whose files hold their frames. The others are lists of other files and of
+addresses (HLS, DASH, ffconcat, SDP): a video from a stranger must lead nowhere."""
+
+_opening = threading.Lock()
+_OPTIONS = "OPENCV_FFMPEG_CAPTURE_OPTIONS"  # read by OpenCV whenever it opens something
+_LISTS = (b"#EXTM3U", b"ffconcat", b"<?xml", b"<MPD", b"v=0", b"[playlist]", b"<asx", b"# VobSub")
+_LONGEST_LEAD = 16
+"""Blanks and a byte order mark that a reader of lists may pass over."""
 
 NAMED = 5
 """Files of a folder that are logged because they cannot be decoded; all are counted."""
@@ -47,7 +75,8 @@ class VideoSource(FrameSource):
         self._loop = options.loop
         if not path.is_file():
             raise SourceError(f"video {path} is not there: give the path of a video file")
-        self._capture = cv2.VideoCapture(str(path))
+        _refuse_list(path)
+        self._capture = _open_capture(path)
         self.width = int(self._capture.get(cv2.CAP_PROP_FRAME_WIDTH))
         self.height = int(self._capture.get(cv2.CAP_PROP_FRAME_HEIGHT))
         if not self._capture.isOpened() or self.width < 1 or self.height < 1:
@@ -72,7 +101,8 @@ class VideoSource(FrameSource):
             return image
         # Reopened, not sought: many containers cannot seek to their first frame exactly.
         self.close()
-        if self._capture.open(str(self._path)):
+        self._capture = _open_capture(self._path)
+        if self._capture.isOpened():
             image = self._read(out)
         if image is None:
             raise SourceError(f"video {self._path} cannot be read from its start again")
@@ -102,7 +132,7 @@ class VideoSource(FrameSource):
     def _measure_rate(self, stated_hz: float) -> float:
         """The mean rate of the first frames, by their times."""
         times_ms: list[float] = []
-        other = cv2.VideoCapture(str(self._path))
+        other = _open_capture(self._path)
         while len(times_ms) < TIMED_FRAMES and other.grab():
             times_ms.append(other.get(cv2.CAP_PROP_POS_MSEC))
         other.release()
@@ -123,6 +153,41 @@ class VideoSource(FrameSource):
             size = f"{self.width}x{self.height} pixels"
             raise SourceError(f"{self._path}: {size}, more than the {MAX_PIXELS} accepted")
         return cast("Image", image)  # `out`, where the frame fits
+
+
+def _open_capture(path: Path) -> cv2.VideoCapture:
+    """Open a video with FFmpeg and `CONTAINERS` only, where this OpenCV has FFmpeg.
+
+    Any other back end takes a name with a number for that of the first of many images.
+    """
+    if not cv2.videoio_registry.hasBackend(cv2.CAP_FFMPEG):
+        return cv2.VideoCapture(os.path.abspath(path))
+    with _opening:
+        given = os.environ.get(_OPTIONS)
+        allowed = f"format_whitelist;{','.join(CONTAINERS)}"
+        os.environ[_OPTIONS] = f"{given}|{allowed}" if given else allowed
+        try:
+            return cv2.VideoCapture(os.path.abspath(path), cv2.CAP_FFMPEG)
+        finally:
+            if given is None:
+                del os.environ[_OPTIONS]
+            else:
+                os.environ[_OPTIONS] = given
+
+
+def _refuse_list(path: Path) -> None:
+    """Refuse lists of other files by their first bytes, whatever reads videos here."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(64)
+    except OSError as error:
+        raise SourceError(f"video {path} cannot be read: {error.strerror}") from error
+    lead = head[:_LONGEST_LEAD].removeprefix(b"\xef\xbb\xbf")
+    if (lead.lstrip() + head[_LONGEST_LEAD:]).startswith(_LISTS):
+        raise SourceError(
+            f"{path} is a list of other files, not a video: give one of those, or make one of "
+            f"them: ffmpeg -i {path} -c copy out.mp4"
+        )
 
 
 class ImagesSource(FrameSource):

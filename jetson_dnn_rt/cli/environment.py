@@ -18,6 +18,7 @@ LOCALHOST_PROFILE = "config/fastdds_localhost_profile.xml"
 # Major version of rclpy to the distribution that has it.
 _DISTRIBUTIONS = {3: "humble", 4: "iron", 7: "jazzy", 9: "kilted", 10: "lyrical"}
 # Fast DDS 2 reads another variable than Fast DDS 3, which warns of the older one.
+_SKIP_FOUND = "SKIP_DEFAULT_XML_FILE"
 _WITH_FAST_DDS_2 = ("humble", "iron", "jazzy")
 
 
@@ -88,4 +89,8 @@ def prepare_environment(environ: MutableMapping[str, str] = os.environ) -> list[
         done.append("AMENT_PREFIX_PATH")
     profile = choose_profile(environ)
     environ.update(profile)
+    if _SKIP_FOUND not in environ:
+        # Else Fast DDS takes its settings from a file in the working folder, whoever put it there.
+        environ[_SKIP_FOUND] = "1"
+        done.append(_SKIP_FOUND)
     return [*done, *profile]

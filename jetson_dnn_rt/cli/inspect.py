@@ -35,6 +35,7 @@ from jetson_dnn_rt.models.heads.base import DecoderSettings, Kind
 from jetson_dnn_rt.models.heads.labels import name_class, name_mask_classes
 from jetson_dnn_rt.models.input.preprocessing import ColorOrder, Preprocessing, imagenet_input
 from jetson_dnn_rt.results import Classification, Detections, Result, Segmentation
+from jetson_dnn_rt.safety.printable import make_printable
 
 if TYPE_CHECKING:
     from jetson_dnn_rt.backends.base import Runner
@@ -119,7 +120,8 @@ def _inspect(args: argparse.Namespace) -> int:
         model = make_model(args.model, opened, seen, options, args.kind, args.head, {})
     except ModelError as error:
         known = "\n".join(f"  {layout.name}: {layout.form}" for layout in LAYOUTS.values())
-        print(f"head        none\nknown heads\n{known}\n{error}", file=out)
+        told = make_printable(str(error), lines=True)
+        print(f"head        none\nknown heads\n{known}\n{told}", file=out)
         if args.json:
             print(json.dumps({**about, "head": None, "error": str(error)}))
         return 1
@@ -148,7 +150,8 @@ def _print_values(values: dict[str, Any], out: Any) -> None:
     for name, value in values.items():
         lines = value if isinstance(value, list) else [value]
         for place, line in enumerate(lines or ["none"]):
-            print(f"{name.replace('_', ' ') if place == 0 else '':<15} {line}", file=out)
+            shown = make_printable(str(line))
+            print(f"{name.replace('_', ' ') if place == 0 else '':<15} {shown}", file=out)
 
 
 def _describe_network(opened: Opened, seen: Inspected) -> dict[str, Any]:
@@ -175,7 +178,7 @@ def _describe_range(output: np.ndarray[Any, Any]) -> str:
 
 
 def _shorten(text: str) -> str:
-    line = " ".join(text.split())
+    line = make_printable(" ".join(text.split()))
     return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}..."
 
 

@@ -22,6 +22,7 @@ from jetson_dnn_rt import __version__
 from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError
 from jetson_dnn_rt.plugins import collect
 from jetson_dnn_rt.runtime.realtime import set_library_defaults
+from jetson_dnn_rt.safety.printable import PrintableFormatter, make_printable
 
 COMMANDS = {
     name: f"jetson_dnn_rt.cli.{name}"
@@ -64,9 +65,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else list(arguments)
     args = build_parser(given[0] if given else "").parse_args(given)
     set_library_defaults()
-    logging.basicConfig(
-        level=logging.INFO, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s"
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(PrintableFormatter("%(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     try:
         code = int(args.execute(args))
         # Flushed here: the interpreter flushes at its end, where a closed pipe cannot be caught.
@@ -90,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _report(command: str, message: str, code: int) -> int:
-    line = " ".join(message.split())
+    line = make_printable(" ".join(message.split()))
     print(f"jetson-dnn-rt {command}: error: {line}", file=sys.stderr)
     return code
 

@@ -15,6 +15,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
+from jetson_dnn_rt.cli.figures import figure_settings
 from jetson_dnn_rt.cli.recorder import Recorder
 from jetson_dnn_rt.cli.text import Cell, format_rows
 from jetson_dnn_rt.nodes.tasks.drawing import draw_results
@@ -171,7 +172,8 @@ def write_output(folder: Path, report: GraphReport, recorder: Recorder) -> list[
         f"{c.source} {c.width}x{c.height} at {c.rate_hz:g} Hz" for c in report.cameras.values()
     )
     jobs = read_jobs(open_trace(folder / TRACE), report.info.tasks)
-    plot_latency(jobs, folder / PLOT, sources)
+    with figure_settings():
+        plot_latency(jobs, folder / PLOT, sources)
     content = {
         **to_dict(report, summary),
         "coordinator": report.coordinator and asdict(report.coordinator),

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from jetson_dnn_rt.safety.printable import make_printable
+
 Cell = str | int | float | bool | None
 
 
@@ -18,7 +20,7 @@ def format_cell(value: Cell) -> str:
         return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:.1f}" if abs(value) >= 1.0 or value == 0.0 else f"{value:.2f}"
-    return str(value)
+    return make_printable(str(value))
 
 
 def format_figure(value: float | None, digits: int) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import os
 import pkgutil
 from collections import deque
 
@@ -16,6 +17,7 @@ import pytest
 from hostile_images import TOO_LARGE, make_jpeg, resize_jpeg
 from matroska import write_matroska
 
+from jetson_dnn_rt.cameras import files
 from jetson_dnn_rt.cameras.live.devices import LiveSource
 from jetson_dnn_rt.cameras.source import SourceOptions, open_source
 from jetson_dnn_rt.config.camera_sources import CAMERA_SOURCES
@@ -143,6 +145,45 @@ def test_bad_files_are_refused(tmp_path):
     (tmp_path / "a.jpg").write_bytes(resize_jpeg(make_jpeg(), *TOO_LARGE))
     with pytest.raises(SourceError, match=r"a\.jpg cannot be decoded, or has more than 67108864"):
         open_source(f"images:{tmp_path}")
+
+
+LISTS = {
+    "HLS": "#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1.0,\n{}\n#EXT-X-ENDLIST\n",
+    "ffconcat": "ffconcat version 1.0\nfile '{}'\n",
+    "DASH": "<?xml version='1.0'?><MPD><BaseURL>{}</BaseURL></MPD>",
+    "with blanks": "\ufeff \n#EXTM3U\n#EXTINF:1.0,\n{}\n",
+}
+
+
+@pytest.mark.parametrize("kind", LISTS)
+@pytest.mark.parametrize("ending", [".m3u8", ".mp4"])
+def test_lists_of_other_files_are_no_videos(tmp_path, kind, ending):
+    """Campaign 8: FFmpeg would open whatever a playlist names."""
+    write_matroska(tmp_path / "other.mkv", [0, 40, 80])
+    path = tmp_path / f"v{ending}"
+    path.write_text(LISTS[kind].format("other.mkv"))
+    with pytest.raises(SourceError, match="is a list of other files"):
+        open_source(f"video:{path}")
+
+
+@pytest.mark.parametrize("kind", ["HLS", "ffconcat"])
+def test_ffmpeg_opens_no_lists_whatever_their_first_bytes(tmp_path, monkeypatch, kind):
+    """Campaign 8: where a list is not known by its beginning, FFmpeg has containers only."""
+    monkeypatch.setattr(files, "_LISTS", (b"nothing",))
+    monkeypatch.setenv("OPENCV_FFMPEG_CAPTURE_OPTIONS", "hwaccel;none")
+    write_matroska(tmp_path / "other.mkv", [0, 40, 80])
+    path = tmp_path / "v.m3u8"
+    path.write_text(LISTS[kind].format("other.mkv"))
+    with pytest.raises(SourceError, match="cannot be read as a video"):
+        open_source(f"video:{path}")
+    assert os.environ["OPENCV_FFMPEG_CAPTURE_OPTIONS"] == "hwaccel;none"
+
+
+def test_a_video_is_one_file_whatever_its_name(tmp_path):
+    """Campaign 8: OpenCV takes a name with a number for the first of many images."""
+    write_images(tmp_path)
+    with pytest.raises(SourceError, match="cannot be read as a video"):
+        open_source(f"video:{tmp_path / '0.png'}")
 
 
 def test_synthetic_frames_are_those_of_the_drive_until_its_renderer_ends():

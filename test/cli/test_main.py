@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from jetson_dnn_rt.cli.environment import (
 )
 from jetson_dnn_rt.cli.text import format_rows
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
+from jetson_dnn_rt.safety.printable import PrintableFormatter
 
 COMMAND = [sys.executable, "-m", "jetson_dnn_rt.cli.main"]
 
@@ -145,7 +147,11 @@ def test_environment_is_set_only_where_the_user_has_not():
     assert profile_variable() in done
     assert Path(environ[profile_variable()]).is_file()
     assert prepare_environment(environ) == []
-    theirs = {"AMENT_PREFIX_PATH": "/mine", profile_variable(): "/mine.xml"}
+    # Fast DDS must not take settings from the working folder, whoever put them there.
+    assert environ["SKIP_DEFAULT_XML_FILE"] == "1"
+    theirs = {
+        "AMENT_PREFIX_PATH": "/mine", profile_variable(): "/mine.xml", "SKIP_DEFAULT_XML_FILE": "0"
+    }  # fmt: skip
     before = dict(theirs)
     assert prepare_environment(theirs) == []
     assert theirs == before
@@ -168,6 +174,15 @@ def test_a_localhost_only_ros_gets_a_profile_without_a_network(given, file):
     assert choose_profile(given) == {profile_variable(): str(find_shared_file(file))}
     for name in ("FASTDDS", "FASTRTPS"):
         assert choose_profile({**given, f"{name}_DEFAULT_PROFILES_FILE": "/mine.xml"}) == {}
+
+
+def test_names_from_files_are_no_commands_to_the_terminal(capsys):
+    """Campaign 8: in errors, in what is logged, and in tables."""
+    assert main.main(["simulate", "--scenario", "\x1b]0;owned\x07", "--policy", "static"]) == 2
+    assert "?]0;owned?" in capsys.readouterr().err
+    record = logging.LogRecord("x", logging.WARNING, "", 0, "a\x1b[2J\nb", (), None)
+    assert PrintableFormatter("%(message)s").format(record) == "a?[2J\nb"
+    assert "?[2J" in format_rows(["task"], [["\x1b[2J"]])
 
 
 def test_table_is_aligned():

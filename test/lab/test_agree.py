@@ -221,6 +221,21 @@ def test_the_worst_frame_is_drawn_on_the_photo_or_said_to_be_empty(tmp_path, cap
     assert cv2.imread(found["pictures"]["detector"]).shape == (320, 644, 3)
 
 
+@pytest.mark.parametrize("name", ["../secret.png", "{folder}/secret.png", "a/../../secret.png"])
+def test_results_name_no_photo_elsewhere(tmp_path, capsys, name):
+    """Campaign 8: the names of photos in results are a stranger's."""
+    cv2.imwrite(str(tmp_path / "secret.png"), GREY)
+    (tmp_path / "photos").mkdir()
+    write_photos(tmp_path / "photos", 1)
+    given = {"files": [(0, name.format(folder=tmp_path))]}
+    a = write(tmp_path / "a", [boxes(LEFT)], **given)
+    b = write(tmp_path / "b", [boxes(RIGHT)], **given)
+    out = ("--output", tmp_path / "out", "--source", f"images:{tmp_path / 'photos'}")
+    code, _, text = run(capsys, a, b, *out)
+    assert code == 2
+    assert "is no file of that folder" in text
+
+
 def test_a_video_is_read_up_to_the_frame(tmp_path, capsys):
     video = tmp_path / "drive.avi"
     writer = cv2.VideoWriter(str(video), cv2.VideoWriter.fourcc(*"MJPG"), 25.0, (128, 96))

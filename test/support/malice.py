@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shutil
+import subprocess
 from pathlib import Path
 
 
@@ -41,6 +43,21 @@ def make_llvm_constructor(path: Path) -> str:
         ".text",
     )
     return "".join('module asm "' + line.replace('"', "\\22") + '"\n' for line in lines)
+
+
+def make_library(path: Path, marker: Path) -> Path | None:
+    """A shared library that makes a file when it is loaded; None without a C compiler."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        return None
+    text = (
+        "#include <fcntl.h>\n"
+        "__attribute__((constructor)) static void run(void) "
+        f"{{ (void)!creat({json.dumps(os.fspath(marker))}, 0644); }}\n"
+    )
+    command = [compiler, "-shared", "-fPIC", "-x", "c", "-", "-o", os.fspath(path)]
+    subprocess.run(command, input=text, text=True, check=True)
+    return path
 
 
 def annotate_records(records: bytes, key: str, value: object) -> bytes:

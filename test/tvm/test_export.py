@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import json
 import logging
@@ -14,6 +15,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +38,7 @@ from jetson_dnn_rt.tvm.export_c.export import ExportOptions, export_c
 from jetson_dnn_rt.tvm.export_c.kernels import write_kernel
 from jetson_dnn_rt.tvm.export_c.planner import Block, find_bound, plan_memory, round_up, sum_in_use
 from jetson_dnn_rt.tvm.export_c.program import lower_kernels
-from jetson_dnn_rt.tvm.export_c.sources import make_identifier
+from jetson_dnn_rt.tvm.export_c.sources import make_comment, make_identifier, write_sources
 from jetson_dnn_rt.tvm.target import TvmTarget, find_local_target, make_target, parse_target
 
 
@@ -298,6 +300,18 @@ def test_what_c_has_not_is_refused(detector, tmp_path, precision, target, reason
 def test_a_name_must_be_one_of_c():
     with pytest.raises(ConfigurationError, match="identifier"):
         ExportOptions("builtin:detector", "m")
+
+
+def test_names_from_a_file_stay_within_comments(sources):
+    """Campaign 8: names of a model and of its inputs come from its file, and get into C."""
+    evil = "x */ int evil = 1; /* \\\n??/\n"
+    assert make_comment("onnx:/a b/c.onnx, full@tvm-fp32") == "onnx:/a b/c.onnx, full@tvm-fp32"
+    program = copy.deepcopy(sources[0].program)
+    name = program.network.inputs[0]
+    program.network.tensors[name] = replace(program.network.tensors[name], name=evil)
+    written = write_sources(program, evil, "-march=native", array=False)
+    for text in written.values():
+        assert "evil = 1" not in re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
 
 
 def test_names_are_identifiers():

@@ -137,6 +137,8 @@ def read_frame(source: str, one: FrameResult, topic: str = "") -> Image:
 def _read_again(source: str, one: FrameResult, topic: str) -> Frame:
     scheme, _, place = source.partition(":")
     if scheme == "images" and one.file:
+        if Path(one.file).name != one.file:
+            raise SourceError(f"{one.file!r:.200} is no file of that folder: A names another one")
         return Frame(read_image(Path(place).expanduser() / one.file), "bgr8", 0, 0)
     if scheme in CAMERA_SOURCES:
         return Frame(_read_ahead(source, one.frame), "bgr8", 0, 0)

@@ -69,7 +69,9 @@ class Journal:
         self._file: BinaryIO | None = None
         if path is not None:
             try:
-                self._file = path.open("a+b")
+                # Not through a link: what is behind a broken line is cut off.
+                flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+                self._file = os.fdopen(os.open(path, flags, 0o666), "a+b")
             except OSError as error:
                 raise ConfigurationError(f"cannot write {path}: {error.strerror}") from error
             try:

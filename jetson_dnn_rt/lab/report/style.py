@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from jetson_dnn_rt.cli.figures import figure_settings
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.lab.report.wording import format_digits
 from jetson_dnn_rt.tasks import Outcome
@@ -143,12 +144,12 @@ def render(name: str, alt: str, draw: Draw) -> Picture:
 
 
 def _render(draw: Draw, layout: Layout) -> bytes:
-    matplotlib = require_matplotlib()
+    require_matplotlib()
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.image import imsave
 
-    with matplotlib.rc_context(_SETTINGS):
+    with figure_settings(_SETTINGS):
         figure = Figure(dpi=_SCALE * PIXELS_PER_INCH, constrained_layout=_PADDING)
         canvas = FigureCanvasAgg(figure)
         draw(figure, layout)

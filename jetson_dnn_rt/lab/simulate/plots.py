@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from jetson_dnn_rt.cli.figures import figure_settings
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.lab.simulate.scenario import Scenario
 from jetson_dnn_rt.lab.simulate.session import Source, simulate
@@ -88,7 +89,10 @@ def draw(source: Source, runs: Sequence[PolicyRun], folder: Path) -> list[Path]:
     figures = _Figures(source, runs).select()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        return [_save(folder, name, draw_it, source.scenario) for name, draw_it in figures.items()]
+        with figure_settings():
+            return [
+                _save(folder, name, draw_it, source.scenario) for name, draw_it in figures.items()
+            ]
     except OSError as error:
         raise ConfigurationError(f"cannot write {folder}: {error.strerror}") from error
 

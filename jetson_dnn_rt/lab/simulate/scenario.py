@@ -31,7 +31,8 @@ from jetson_dnn_rt.lab.simulate.fields import (
     check,
     read_file,
 )
-from jetson_dnn_rt.safety.records import Count, one_of
+from jetson_dnn_rt.safety.records import Count, matching, one_of
+from jetson_dnn_rt.safety.yaml_files import describe
 
 SCENARIOS = "config/scenarios"
 NETWORKS = "networks.yaml"
@@ -100,7 +101,8 @@ class CoRunner:
 class Recording:
     """Arrivals and times from a job trace of ``jetson-dnn-rt run``."""
 
-    trace: str  # path, relative to the scenario file
+    # Path, relative to the scenario file; in a file in its folder or one below it.
+    trace: str
     # Length of the blocks of recorded time that are resampled: bursts survive inside a block. All
     # tasks take the same block, so that a common disturbance stays common.
     block_ms: Positive = 2000.0
@@ -135,7 +137,7 @@ class _Settings:
 class _ScenarioFile(_Settings):
     """A scenario file."""
 
-    board: str = ""
+    board: Annotated[str, matching(r"[\w-]*", "a name, not a path")] = ""
     workers: Count = 0
     tasks: tuple[TaskSetting, ...] = ()
     noise: Noise | None = None
@@ -200,6 +202,12 @@ def load_scenario(path: Path, folders: Sequence[Path] = ()) -> Scenario:
         for index, setting in enumerate(file.tasks)
         for task in _expand(setting, board, networks, cameras, f"{path}: tasks[{index}]")
     ]
+    if file.recording and not _is_below(file.recording.trace):
+        raise ConfigurationError(
+            f"{path}: recording.trace must be in the folder of the scenario: "
+            f"{describe(file.recording.trace)}; fix: move one to the other, or evaluate the trace "
+            "itself: jetson-dnn-rt evaluate --mode simulated TRACE"
+        )
     names = [task.name for task in tasks]
     for name in names:
         if names.count(name) > 1:
@@ -238,6 +246,11 @@ def record_scenario(
         recording=Recording(str(trace), block_ms),
         trace=trace,
     )
+
+
+def _is_below(trace: str) -> bool:
+    """Whether a path stays in its folder: a scenario from a stranger must lead nowhere else."""
+    return not Path(trace).is_absolute() and ".." not in Path(trace).parts
 
 
 def _find(relative: str, places: Sequence[Path], scenario: Path, key: str) -> Path:

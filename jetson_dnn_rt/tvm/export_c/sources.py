@@ -28,6 +28,12 @@ def make_identifier(text: str) -> str:
     return f"net_{name}" if name[0].isdigit() else name
 
 
+def make_comment(text: str) -> str:
+    """Turn a name, which may come from a file, into text that stays within a comment of C."""
+    # A line break and a backslash before one, and trigraphs, need not be thought of then.
+    return re.sub(r"[^\w .,:;@/+=()\[\]-]", "?", text, flags=re.ASCII)
+
+
 def write_sources(program: Program, model: str, flag: str, *, array: bool) -> dict[str, str]:
     """Text of every source and build file, by name.
 
@@ -47,6 +53,7 @@ def write_sources(program: Program, model: str, flag: str, *, array: bool) -> di
         loader=jinja2.FileSystemLoader(_TEMPLATES), undefined=jinja2.StrictUndefined,
         trim_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
+    environment.filters["comment"] = make_comment
     environment.globals |= {
         "program": program, "name": name, "NAME": name.upper(), "model": model, "flag": flag,
         "array": array, "alignment": ALIGNMENT, "tolerance": f"{TOLERANCE:g}",

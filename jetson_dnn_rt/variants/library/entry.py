@@ -17,6 +17,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
+from jetson_dnn_rt.safety.printable import make_printable
 from jetson_dnn_rt.safety.records import (
     Rule,
     at_most,
@@ -189,11 +190,6 @@ class Entry:
     def facts(self) -> dict[str, Any]:
         """Whatever was stored with it."""
         return self.header.facts
-
-
-def make_printable(text: str) -> str:
-    """Make a text one line that every terminal takes; ``?`` for what cannot be shown."""
-    return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def _tell(error: Exception) -> str:

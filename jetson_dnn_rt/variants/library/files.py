@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
+from jetson_dnn_rt.safety.printable import make_printable
 from jetson_dnn_rt.safety.trust import FOLDER, check_open, find_fault, open_trusted
 from jetson_dnn_rt.variants.library.entry import (
     HEADER,
@@ -23,7 +24,6 @@ from jetson_dnn_rt.variants.library.entry import (
     Entry,
     Header,
     OtherSchemaError,
-    make_printable,
 )
 
 # A pipe in the place of a file must not stop the reader.

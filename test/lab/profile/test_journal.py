@@ -115,6 +115,16 @@ def test_another_file_is_not_written_over(path, text):
     assert path.read_text() == f"{text}\n"
 
 
+def test_nothing_is_cut_off_behind_a_link(path, tmp_path):
+    """Campaign 8: in a folder of a stranger the journal may be a link to another file."""
+    precious = tmp_path / "precious"
+    precious.write_text("a line without an end")
+    path.symlink_to(precious)
+    with pytest.raises(ConfigurationError, match="cannot write"):
+        Journal(path)
+    assert precious.read_text() == "a line without an end"
+
+
 def test_a_missing_folder_is_an_error(tmp_path):
     with pytest.raises(ConfigurationError, match="cannot write"):
         Journal(tmp_path / "none" / "progress.jsonl")

@@ -49,6 +49,21 @@ def test_every_key_of_a_file_has_a_comment_above_it(path):
         assert key == "description" or lines[place - 1].startswith(("#", "description:")), key
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("board: ../../elsewhere/x\ntasks: [{network: alexnet}]", "board must be a name"),
+        ("board: /etc/x\ntasks: [{network: alexnet}]", "board must be a name"),
+        ("recording: {trace: ../elsewhere/x.parquet}", "must be in the folder of the scenario"),
+        ("recording: {trace: /elsewhere/x.parquet}", "must be in the folder of the scenario"),
+    ],
+)
+def test_a_scenario_leads_to_no_other_folder(tmp_path, text, words):
+    """Campaign 8: nobody has named the files that a scenario from a stranger names."""
+    with pytest.raises(ConfigurationError, match=words):
+        load_scenario(write(tmp_path, text), (SCENARIOS,))
+
+
 @pytest.mark.parametrize("board", ["tx2", "xavier"])
 @pytest.mark.parametrize("size", [4, 8, 16])
 def test_cohorts_have_a_worker_for_each_task(board, size):

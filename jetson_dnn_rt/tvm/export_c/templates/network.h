@@ -1,4 +1,4 @@
-/* {{ model }}: interface. Written by jetson-dnn-rt export-c: change the model, not this file. */
+/* {{ model|comment }}: interface. Written by jetson-dnn-rt export-c: change the model, not this file. */
 #ifndef {{ NAME }}_H
 #define {{ NAME }}_H
 
@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 /*
- * {{ model }}
+ * {{ model|comment }}
  *
  * {{ "Weights are compiled in." if array else "Weights are the file " ~ name ~ "_weights.bin." }} Nothing is allocated: the caller gives one arena. Nothing is static but constants, so
  * a program may run several of them at once, each with its own arena. A run has no branches that
@@ -52,7 +52,7 @@ typedef struct {{ name }}_net {
 /* Inputs and outputs of a run, in C order; they must not overlap each other or the arena. */
 typedef struct {{ name }}_io {
 {% for tensor in inputs %}
-    const {{ tensor.c_type }} *input_{{ loop.index0 }}; /* {{ tensor.c_type }} {{ tensor.shape|list }}: {{ tensor.name }} */
+    const {{ tensor.c_type }} *input_{{ loop.index0 }}; /* {{ tensor.c_type }} {{ tensor.shape|list }}: {{ tensor.name|comment }} */
 {% endfor %}
 {% for tensor in outputs %}
     {{ tensor.c_type }} *output_{{ loop.index0 }}; /* {{ tensor.c_type }} {{ tensor.shape|list }} */

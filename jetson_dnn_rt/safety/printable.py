@@ -1,0 +1,25 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
+"""Texts from files on a terminal: none of them becomes a command to it."""
+
+from __future__ import annotations
+
+import logging
+
+
+def make_printable(text: str, *, lines: bool = False) -> str:
+    """Make a text one line that every terminal takes; ``?`` for what cannot be shown.
+
+    With `lines` its line breaks and tabs are kept.
+    """
+    kept = "\n\t" if lines else ""
+    return "".join(c if c.isprintable() or c in kept else "?" for c in text)
+
+
+class PrintableFormatter(logging.Formatter):
+    """Formats records, in which names from files occur, for a terminal."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The text of a record."""
+        return make_printable(super().format(record), lines=True)
