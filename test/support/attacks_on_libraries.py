@@ -131,6 +131,8 @@ tarfile.open({path!r}).extractall(folder, **careless)
 for path in folder.rglob('*'):
     if path.is_file():
         path.read_bytes()
+        if path.stat().st_nlink > 1:
+            open({marker!r}, 'w').close()
 """
 
 
@@ -152,7 +154,9 @@ def _register_member(name: str, make: Callable[[Arena, str], Member]) -> None:
         with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as archive:
             for member, data in members:
                 archive.addfile(member, io.BytesIO(data))
-        return Hostile(os.fspath(path), _EXTRACT.format(path=os.fspath(path)))
+        return Hostile(
+            os.fspath(path), _EXTRACT.format(path=os.fspath(path), marker=os.fspath(arena.marker))
+        )
 
 
 def _member(name: str, data: bytes = b"", **changes: object) -> Member:

@@ -157,15 +157,17 @@ TERMINAL = "\x1b]0;owned\x07\x1b[2J\x9b1mx"
 """It sets the title of a terminal and clears it."""
 
 
-def _make_names(name: str) -> bytes:
-    """A classifier whose texts are of the attacker's choice."""
+def _make_names(name: str, *, known: bool = True) -> bytes:
+    """A classifier, or with a head that is not known, whose texts are the attacker's."""
     from onnx import TensorProto, helper
 
     image = helper.make_tensor_value_info("image", TensorProto.FLOAT, [1, 3, 16, 16])
-    out = helper.make_tensor_value_info("out", TensorProto.FLOAT, [1, 3])
+    out = helper.make_tensor_value_info(
+        "out", TensorProto.FLOAT, [1, 3] if known else [1, 3, 1, 1]
+    )
     nodes = [
         helper.make_node("GlobalAveragePool", ["image"], ["mean"]),
-        helper.make_node("Flatten", ["mean"], ["out"]),
+        helper.make_node("Flatten" if known else "Identity", ["mean"], ["out"]),
     ]
     model = helper.make_model(
         helper.make_graph(nodes, "graph", [image], [out]),
@@ -178,7 +180,7 @@ def _make_names(name: str) -> bytes:
 
 @attack("model", "ONNX: terminal commands in its metadata")
 def lay_metadata(arena: Arena) -> Hostile:
-    path = arena.write("model.onnx", _make_names(TERMINAL))
+    path = arena.write("model.onnx", _make_names(TERMINAL, known=False))
     return Hostile(f"onnx:{path}", control="")
 
 

@@ -76,9 +76,8 @@ def lay_pattern(arena: Arena) -> Hostile:
     picture = np.full((48, 64, 3), 90, np.uint8)
     for number in range(3):
         cv2.imwrite(os.fspath(arena.inside / f"drive_{number:02}.png"), picture)
-    path = arena.inside / "drive_00.png"
-    return Hostile(os.fspath(path), _read_video(path).replace(".read()", ".grab()") + "\n"
-                   f"c = cv2.VideoCapture({os.fspath(path)!r})\nc.read(), c.read()")  # fmt: skip
+    path = arena.write("drive_%02d.png", b"x")
+    return Hostile(os.fspath(path), _read_video(path))
 
 
 @attack("video", "a session description (SDP)")
@@ -159,8 +158,9 @@ def lay_loading_view(arena: Arena) -> Hostile | None:
     )
     make_database(path, TOPICS, view)
     control = (
-        f"import sqlite3\nc = sqlite3.connect({os.fspath(path)!r})\n"
-        "c.enable_load_extension(True)\nc.execute('SELECT * FROM messages').fetchall()"
+        # The module of Python may be built without extensions; that of rosbags is not.
+        f"import apsw\nc = apsw.Connection({os.fspath(path)!r})\n"
+        "c.enable_load_extension(True)\nlist(c.execute('SELECT * FROM messages'))"
     )
     return Hostile(os.fspath(path), control)
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import random
 import tempfile
@@ -13,11 +14,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-# Each module registers its attacks.
-import attacks_on_traces  # noqa: F401
 from attack_arena import ATTACKS, Arena, Attack, Hostile, Listener, Verdict, attempt
 from boundary_ways import WAYS, Way
 from confined import Confinement
+
+for _name in ("models", "recordings", "texts", "traces", "libraries", "folders"):
+    importlib.import_module(f"attacks_on_{_name}")  # registers its attacks
 
 CONTROL = "without care"
 """Name of the way by which a control reads what was laid."""

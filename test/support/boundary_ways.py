@@ -127,8 +127,9 @@ def _call(text: str) -> str:
     inner = "".join(f"    {line}\n" for line in text.strip().splitlines())
     return (
         "from jetson_dnn_rt.errors import JetsonDnnRtError\n"
+        "from jetson_dnn_rt.safety.printable import make_printable\n"
         f"try:\n{inner}except JetsonDnnRtError as error:\n"
-        "    print(error)\n    raise SystemExit(1)\n"
+        "    print(make_printable(str(error)))  # as nodes log it\n    raise SystemExit(1)\n"
     )
 
 
@@ -181,15 +182,15 @@ _RUN = f"run {_SMALL} --segmenter none --detector null:1"
 
 _COMMANDS = f"""
 model | inspect model | inspect {{given}}
-model | compress --model | compress --model {{given}} --frames-limit 2 {_NO}
-model | profile --model | profile --model {{given}} --runs 1
-model | export-c --model | export-c --model {{given}} {_OUT} {_NO}
+model | compress --model * | compress --model {{given}} --frames-limit 2 {_NO}
+model | profile --model * | profile --model {{given}} --runs 1
+model | export-c --model * | export-c --model {{given}} {_OUT} {_NO}
 model | run --detector * | run --detector {{given}} --segmenter none --frames 1 {_SMALL}
 model | run --segmenter * | run --segmenter {{given}} --detector none --frames 1 {_SMALL}
 weights | inspect --weights | inspect {_NET} --weights {{given}}
-weights | compress --weights | compress --model {_NET} --weights {{given}} {_NO}
-weights | profile --weights | profile --model {_NET} --weights {{given}} --runs 1
-weights | export-c --model-weights | export-c --model {_NET} --model-weights {{given}} {_OUT}
+weights | compress --weights * | compress --model {_NET} --weights {{given}} {_NO}
+weights | profile --weights * | profile --model {_NET} --weights {{given}} --runs 1
+weights | export-c --model-weights * | export-c --model {_NET} --model-weights {{given}} {_OUT}
 labels | inspect --labels | inspect builtin:detector --labels {{given}}
 labels | evaluate --set | evaluate {{photos}} --task detector --set detector.labels=[{{given}}]
 labels | run --set * | run --set detector.labels=[{{given}}] --frames 1 {_SMALL}
@@ -212,7 +213,7 @@ trace | compare before | compare {{given}} {{trace}}
 trace | compare after | compare {{trace}} {{given}}
 trace | evaluate bags | evaluate --mode simulated {{given}} --policy static
 scenario | simulate --scenario | simulate --scenario {{given}} --policy static --frames 5
-amp | profile --amp-lists * | profile {_DET} --variants full@tvm-fp16 --amp-lists {{given}} --runs 1
+amp | profile --amp-lists * | profile {_DET} --variants full@tvm-fp16 --amp-lists {{given}}
 results | agree a | agree {{given}} {{others}} --source images:{{photos}} {_OUT}
 results | agree a | agree {{given}} {{given}}
 results | agree b | agree {{results}} {{given}}
@@ -223,8 +224,8 @@ library | library list --engine-cache | library list {_LIB}
 library | library prune --engine-cache | library prune --stale --dry-run {_LIB}
 library | library export --engine-cache | library export {{out}}.tar {_LIB}
 library | library import --engine-cache | library import {{params}} --trust {_LIB}
-library | build --engine-cache | build --params {{params}} {_LIB} --runs 1
-library | profile --engine-cache | profile --model null:1 {_LIB} --runs 1
+library | build --engine-cache * | build --params {{params}} {_LIB} --runs 1
+library | profile --engine-cache * | profile --model null:1 {_LIB} --runs 1
 library | compress --engine-cache * | compress {_DET} --frames-limit 2 {_LIB}
 library | export-c --engine-cache * | export-c {_DET} {_OUT} {_LIB}
 journal | profile --output | profile --model null:1 --runs 1 --output {{given}}
@@ -256,6 +257,9 @@ graph | {_RUN} --frames 1
 _CALLS = (
     ("tables", "CoordinatorConfig.tables",
      "from jetson_dnn_rt.coordinator.tables.files import load_tables as read"),
+    ("tables", "TaskConfig.profile",
+     "from jetson_dnn_rt.runtime.drift_watch import load_time_profiles\n"
+     "def read(path): load_time_profiles(str(path), 'detector')"),
     ("amp", "TaskConfig.amp_lists",
      "from jetson_dnn_rt.models.graph.mixed_precision import read_colours as read"),
     ("calibration", "CameraConfig.camera_info_url",
@@ -270,7 +274,6 @@ def _list_ways() -> Iterator[Way]:
     weights = {"model": _NET, "kind": "classification", "weights": "{given}"}
     yield Way("TaskConfig.weights", "weights", _session(**weights))
     yield Way("TaskConfig.labels", "labels", _session(labels=("{given}",)))
-    yield Way("TaskConfig.profile", "tables", _session(model="null:1", profile="{given}"))
     for kind in ("video", "images"):
         source = f"{kind}:{{given}}"
         yield Way("CameraConfig.source", kind, _camera(source))

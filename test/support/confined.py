@@ -32,6 +32,7 @@ NOBODY = 65534
 
 # Imported by the server, where they are installed: most of a child's time otherwise.
 _LARGE = (
+    "jetson_dnn_rt",
     "numpy", "cv2", "yaml", "onnx", "onnxruntime", "pyarrow.parquet", "torch", "torch.export",
     "torch.export.pt2_archive._package", "torchvision", "rosbags.rosbag2", "sqlite3", "tarfile",
     "matplotlib.figure", "jinja2", "jetson_dnn_rt.cli.main", "jetson_dnn_rt.runtime.session",
@@ -77,6 +78,9 @@ class Confinement:
         folders = (ROOT, ROOT / "test" / "support")
         paths = [*map(os.fspath, folders), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(os.path.isabs, paths))}
+        self._home = tempfile.TemporaryDirectory(prefix="jetson_dnn_rt-home-")
+        os.chmod(self._home.name, 0o777)  # of a server that becomes another user
+        env |= {"HOME": self._home.name, "PYTHONSAFEPATH": "1"}
         env |= {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")}
         self._server = subprocess.Popen(
             [sys.executable, __file__],
@@ -108,6 +112,7 @@ class Confinement:
         self._server.stdin.close()
         self._server.wait()
         self._server.stdout.close()
+        self._home.cleanup()
 
 
 # -- in the server -----------------------------------------------------------------------------
@@ -222,9 +227,6 @@ def _become(request: Request, output: int, events: int) -> None:
     except BaseException:
         traceback.print_exc()
         code = 98
-    import atexit
-
-    atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -33,6 +33,7 @@ from jetson_dnn_rt.runtime.realtime import set_library_defaults
 from jetson_dnn_rt.runtime.start_times import StartTimes, find_birth_ns
 from jetson_dnn_rt.safety.end_watcher import start_end_watcher
 from jetson_dnn_rt.safety.faults import FAULTS, describe_error, safe_text, start_thread
+from jetson_dnn_rt.safety.printable import make_printable
 
 if TYPE_CHECKING:
     from rclpy.context import Context
@@ -112,7 +113,7 @@ class RosHandler(logging.Handler):
         from rclpy.logging import LoggingSeverity, get_logger
 
         try:
-            text = self.format(record)
+            text = make_printable(self.format(record), lines=True)
             logger = get_logger(record.name)
             # rclpy remembers a level per line and refuses one call site for all levels.
             if record.levelno >= logging.CRITICAL:
