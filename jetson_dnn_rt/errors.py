@@ -8,17 +8,34 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+LONGEST_TEXT = 10_000
+"""Characters of an error's text: more is a file that is quoted."""
+
 
 class JetsonDnnRtError(Exception):
     """Base of every error raised on purpose; its text names the problem and the fix.
+
+    The text often quotes from a file. What could act on a terminal, or cannot be encoded, is shown
+    as ``?``, and the text is cut off at `LONGEST_TEXT`.
 
     `parameter` is the ROS name of the one whose value is to blame, where that is known: who read
     the value from a file can then say on which line it is.
     """
 
     def __init__(self, message: str = "", parameter: str = "") -> None:
-        super().__init__(message)
+        super().__init__(_make_showable(message))
         self.parameter = parameter
+
+
+def _make_showable(text: str) -> str:
+    if len(text) > LONGEST_TEXT:
+        text = f"{text[:LONGEST_TEXT]} ..."
+    if text.isprintable():
+        return text
+    # Other spaces than " " do not count as printable; controls below U+00A0 do harm.
+    return "".join(
+        c if c.isprintable() or c in "\n\t" or (c > "\x9f" and c.isspace()) else "?" for c in text
+    )
 
 
 @contextmanager
@@ -53,6 +70,10 @@ class FrameError(JetsonDnnRtError):
 
 class SourceError(JetsonDnnRtError):
     """A frame source (camera, video, folder) cannot be opened or has stopped."""
+
+
+class JobTraceError(JetsonDnnRtError, ValueError):
+    """A job trace is missing, damaged, or of a later version."""
 
 
 class UnschedulableError(JetsonDnnRtError):

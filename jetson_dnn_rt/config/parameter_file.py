@@ -23,7 +23,7 @@ from jetson_dnn_rt.safety import yaml_files as safe_yaml
 
 MAX_BYTES = 1 << 20
 MAX_NAME = 255
-"""Characters of a parameter's name, its groups included."""
+"""Characters of a parameter's name, its groups included, and of a node's with its namespace."""
 
 _VALUES = "ros__parameters"
 
@@ -184,6 +184,8 @@ def _explain(error: yaml.MarkedYAMLError) -> str:
 def _find_sections(root: yaml.Node, path: Path, space: str = "") -> Iterator[Section]:
     # Walked as nodes: in a dict only the last of two equal names would be left.
     line = root.start_mark.line + 1
+    if len(space) > MAX_NAME:
+        raise ValueError(f"line {line}: the name of a node has more than {MAX_NAME} characters")
     if not isinstance(root, yaml.MappingNode):
         if not space:
             raise ValueError(f"it must hold names of nodes, each with {_VALUES}")
@@ -241,12 +243,15 @@ def matches(pattern: str, name: str) -> bool:
 
     In its pattern ``/**`` stands for any number of names, ``/*`` for one.
     """
-    parts = []
+    names = name.split("/")[1:]
+    # How many names the pattern can have used up so far; as one regular expression, twenty `/**`
+    # would take minutes.
+    used = {0}
     for part in pattern.strip("/").split("/"):
         if part == "**":
-            parts.append(r"(/\w+)*")
-        elif part == "*":
-            parts.append(r"/\w+")
+            used = set(range(min(used), len(names) + 1))
         else:
-            parts.append("/" + re.escape(part))
-    return re.fullmatch("".join(parts), name) is not None
+            used = {n + 1 for n in used if n < len(names) and part in ("*", names[n])}
+        if not used:
+            return False
+    return len(names) in used

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jetson_dnn_rt.errors import JobTraceError
 from jetson_dnn_rt.traces.schema import (
     ADDED,
     ADDED_TO_STAGES,
@@ -58,8 +59,8 @@ class Trace:
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """Batches of `make_schema`, or of some of its columns, part by part.
 
-        A truncated stream ends with its last complete batch, which is logged. ValueError, naming
-        the part, when it is damaged anywhere but at its end.
+        A truncated stream ends with its last complete batch, which is logged. JobTraceError,
+        naming the part, when it is damaged anywhere but at its end.
         """
         schema = make_schema(self.metadata)
         if columns is not None:
@@ -84,19 +85,21 @@ class Trace:
 def open_trace(path: Path) -> Trace:
     """Open a trace: a folder of parts, the output folder of a command, or one file.
 
-    ValueError when there is no trace, or one of a later version; the text names it.
+    JobTraceError when there is no trace, or one of a later version; the text names it.
     """
     if not path.exists():
-        raise ValueError(
+        raise JobTraceError(
             f"{path}: No such file or folder; give what --output of run, evaluate or profile, or "
             "trace_dir of the nodes, wrote"
         )
     found = _find_parts(path)
     if not found:
-        raise ValueError(f"{path} is no job trace: a folder with jobs-*.parquet, or a file of it")
+        raise JobTraceError(
+            f"{path} is no job trace: a folder with jobs-*.parquet, or a file of it"
+        )
     parts: list[Path] = []
     metadata: list[TraceMetadata] = []
-    failure: ValueError | None = None
+    failure: JobTraceError | None = None
     for part in found:
         try:
             metadata.append(_read_metadata(part))
@@ -124,7 +127,7 @@ def _settled(metadata: TraceMetadata) -> TraceMetadata:
     return replace(metadata, machine=machine, lost=0, removed=0)
 
 
-class UnreadablePartError(ValueError):
+class UnreadablePartError(JobTraceError):
     """A file is not part of a trace, or empty."""
 
 
@@ -142,7 +145,7 @@ def _find_parts(path: Path) -> list[Path]:
 
 
 def _read_metadata(part: Path) -> TraceMetadata:
-    """Metadata of a part; an ordinary ValueError when its version is too new."""
+    """Metadata of a part; an ordinary JobTraceError when its version is too new."""
     pa = require_pyarrow()
     try:
         if part.suffix == PARQUET:
@@ -159,10 +162,10 @@ def _read_metadata(part: Path) -> TraceMetadata:
     try:
         metadata = TraceMetadata.from_json(text)
     except ValueError as error:
-        raise ValueError(f"{part}: {error}") from error
+        raise JobTraceError(f"{part}: {error}") from error
     missing = set(make_schema(metadata).names) - set(names) - set(ADDED)
     if missing:
-        raise ValueError(f"{part} is no job trace: it has no {', '.join(sorted(missing))}")
+        raise JobTraceError(f"{part} is no job trace: it has no {', '.join(sorted(missing))}")
     return metadata
 
 
@@ -181,7 +184,7 @@ def _read_part(part: Path, columns: Sequence[str] | None) -> Iterator[pa.RecordB
                     batch.validate(full=True)
                     yield batch
         except (pa.ArrowException, OSError, ValueError) as error:
-            raise ValueError(f"{part} is damaged: {error}") from error
+            raise JobTraceError(f"{part} is damaged: {error}") from error
     else:
         for batch in _read_stream(part):
             known = batch.schema.names
@@ -196,7 +199,7 @@ def _read_stream(part: Path) -> Iterator[pa.RecordBatch]:
             schema = pa.ipc.read_schema(messages.read_next_message())
             _check_types(schema)
         except (pa.ArrowException, OSError, ValueError, StopIteration) as error:
-            raise ValueError(f"{part} is damaged: {error}") from error
+            raise JobTraceError(f"{part} is damaged: {error}") from error
         while True:
             try:
                 message = messages.read_next_message()
@@ -219,7 +222,9 @@ def _check_types(schema: pa.Schema) -> None:
             types.append(_make_earlier(field.type))
         for index in schema.get_all_field_indices(field.name):
             if schema.field(index).type not in types:
-                raise ValueError(f"{field.name} is {schema.field(index).type}, not {field.type}")
+                raise JobTraceError(
+                    f"{field.name} is {schema.field(index).type}, not {field.type}"
+                )
 
 
 def _check_plain(message: Any) -> None:
@@ -229,11 +234,11 @@ def _check_plain(message: Any) -> None:
     the table, `RecordBatch.compression` the fourth of that one.
     """
     if message.type != "record batch":
-        raise ValueError(f"a {message.type} is no part of a trace")
+        raise JobTraceError(f"a {message.type} is no part of a trace")
     data = message.metadata.to_pybytes()
     table = _follow(data, struct.unpack_from("<I", data)[0], 2)
     if table is None or _follow(data, table, 3) is not None:
-        raise ValueError("its buffers are compressed")
+        raise JobTraceError("its buffers are compressed")
 
 
 def _follow(data: bytes, table: int, field: int) -> int | None:
@@ -255,7 +260,7 @@ def _check_sizes(metadata: Any) -> None:
         group = metadata.row_group(number)
         columns = [group.column(index) for index in range(group.num_columns)]
         if not 0 <= sum(column.total_uncompressed_size for column in columns) <= ROW_GROUP_BYTES:
-            raise ValueError(f"row group {number} has more than {ROW_GROUP_BYTES:,} bytes")
+            raise JobTraceError(f"row group {number} has more than {ROW_GROUP_BYTES:,} bytes")
 
 
 def _conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -271,7 +276,7 @@ def _conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         for field, array in zip(schema, arrays, strict=True):
             _check_whole(field, array)
     except (pa.ArrowException, KeyError) as error:
-        raise ValueError(f"not a job trace: {error}") from error
+        raise JobTraceError(f"not a job trace: {error}") from error
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -296,7 +301,7 @@ def _complete(array: Any, field: Any) -> Any:
     if not set(ADDED_TO_STAGES) - set(given):
         return array
     if array.null_count or stages.null_count:
-        raise ValueError("not a job trace: a stage is empty")
+        raise JobTraceError("not a job trace: a stage is empty")
     columns = dict(zip(given, stages.flatten(), strict=True))
     inners = list(field.type.value_type)
     for inner in inners:
@@ -313,10 +318,10 @@ def _complete(array: Any, field: Any) -> Any:
 def _check_whole(field: Any, array: Any) -> None:
     """Refuse nulls where there can be none, including in stages."""
     if not field.nullable and array.null_count:
-        raise ValueError(f"not a job trace: {field.name} is empty in {array.null_count} rows")
+        raise JobTraceError(f"not a job trace: {field.name} is empty in {array.null_count} rows")
     if field.name == STAGES:
         stages = array.flatten()
         if stages.null_count:
-            raise ValueError("not a job trace: a stage is empty")
+            raise JobTraceError("not a job trace: a stage is empty")
         for inner, values in zip(stages.type, stages.flatten(), strict=True):
             _check_whole(inner, values)

@@ -19,7 +19,7 @@ from itertools import accumulate, chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.errors import ConfigurationError, JobTraceError
 from jetson_dnn_rt.safety.records import read_record
 from jetson_dnn_rt.tasks import Admission, JobRecord, Outcome, StageRecord
 
@@ -120,15 +120,15 @@ class TraceMetadata:
     def from_json(cls, text: bytes) -> TraceMetadata:
         """Read the output of `to_json`; unknown keys are ignored.
 
-        ValueError when it is not metadata of a trace, or of a later version.
+        JobTraceError when it is not metadata of a trace, or of a later version.
         """
         try:
             fields = json.loads(text)
             version = int(fields["version"])
         except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise ValueError(f"no metadata of a job trace: {error!r}") from error
+            raise JobTraceError(f"no metadata of a job trace: {error!r}") from error
         if version > TRACE_VERSION:
-            raise ValueError(
+            raise JobTraceError(
                 f"trace version {version}, this release reads up to {TRACE_VERSION}: update it"
             )
         try:
@@ -139,7 +139,7 @@ class TraceMetadata:
             }
             return read_record(cls, known)
         except (KeyError, AttributeError, ValueError) as error:
-            raise ValueError(f"no metadata of a job trace: {error!r}") from error
+            raise JobTraceError(f"no metadata of a job trace: {error!r}") from error
 
 
 _FIELDS = frozenset(TraceMetadata.__dataclass_fields__)
@@ -183,7 +183,7 @@ def make_schema(metadata: TraceMetadata) -> pa.Schema:
 
 
 def from_row(row: Mapping[str, Any]) -> TracedJob:
-    """A job from a row of a batch; ValueError when it is not a row of a trace."""
+    """A job from a row of a batch; JobTraceError when it is not a row of a trace."""
     try:
         batch = row["batch"] or 1
         stages = tuple(
@@ -203,7 +203,7 @@ def from_row(row: Mapping[str, Any]) -> TracedJob:
         clocks = tuple(stage["clocks"] for stage in row["stages"])
         return TracedJob(record, row["camera"], row["stamp_ns"], row["warm_up"], clocks)
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"not a row of a job trace: {error!r}") from error
+        raise JobTraceError(f"not a row of a job trace: {error!r}") from error
 
 
 def make_batch(jobs: Sequence[TracedJob], schema: pa.Schema) -> pa.RecordBatch:

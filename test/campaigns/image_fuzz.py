@@ -3,54 +3,70 @@
 
 """A detector is sent malicious JPEG, PNG and `Image` messages, with a good one behind each.
 
-``python test/campaigns/image_fuzz.py --jpeg 2000 --image 2000 --seed 1``; the last line is JSON.
-Exit 1 when the process ends, a good image is not answered, an image is not counted, or the memory
-grows by more than three of the largest pictures.
+    python test/campaigns/image_fuzz.py --minutes 10 --seed 1
+
+Over DDS, to a process of its own for every few hundred images; what the readers themselves make of
+far more of them is `fuzz.py`'s.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import sys
-from pathlib import Path
+from collections import Counter
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+import program
+from program import Result
 
-from conftest import prepare_ros_environment
+TRANSPORTS = ("compressed", "raw")
 
 
-def main() -> int:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of this campaign."""
+    parser.add_argument("--count", type=int, default=500, help="images of a process")
+
+
+def run(args: argparse.Namespace) -> Result:
     """Run the campaign."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--jpeg", type=int, default=2000, help="JPEG and PNG files")
-    parser.add_argument("--image", type=int, default=2000, help="raw images")
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
-    prepare_ros_environment()  # which rclpy reads when it is loaded
-
-    from image_storm import storm_detector
+    program.prepare_ros()
+    from image_storm import MEMORY_LIMIT_MIB, storm_detector
     from ros_graph import Ros
 
-    results: dict[str, object] = {"seed": options.seed}
-    faults: list[str] = []
+    result, totals = Result(), Counter[str]()
+    reasons: dict[str, Counter[str]] = {one: Counter() for one in TRANSPORTS}
+    grown_mib, slowest_s, seed = 0, 0.0, args.seed
     ros = Ros()
     try:
-        for transport, count in (("compressed", options.jpeg), ("raw", options.image)):
-            result = storm_detector(ros, transport, count, options.seed)
-            faults += [f"{transport}: {fault}" for fault in result.faults]
-            results[transport] = {
-                "sent": result.sent, "good": result.good, "answered": result.answered,
-                "outcomes": result.outcomes, "reasons": result.reasons, "exit": result.code,
-                "base_mib": result.base_mib, "peak_mib": result.peak_mib,
-                "slowest_s": round(result.slowest_s, 3), "log_lines": len(result.lines),
-            }  # fmt: skip
+        while not totals or not args.clock.is_over:
+            for transport in TRANSPORTS:
+                storm = storm_detector(ros, transport, args.count, seed)
+                result.faults += [f"{transport}, from {seed} on: {text}" for text in storm.faults]
+                totals.update(
+                    sent=storm.sent, good=storm.good, answered=storm.answered,
+                    counted=sum(storm.outcomes.values()), ended_badly=storm.code != 0,
+                )  # fmt: skip
+                reasons[transport].update(storm.reasons)
+                grown_mib = max(grown_mib, storm.peak_mib - storm.base_mib)
+                slowest_s = max(slowest_s, storm.slowest_s)
+            seed += args.count
     finally:
         ros.close()
-    print(json.dumps({**results, "faults": faults}))
-    return int(bool(faults))
+    result.counts = {**totals, "reasons": reasons, "slowest_s": round(slowest_s, 3)}
+    sent, good = totals["sent"], totals["good"]
+    result.judge("no process ends", f"{totals['ended_badly']} did", not totals["ended_badly"])
+    result.judge(
+        "every good image is answered", f"{totals['answered']} of {good}",
+        totals["answered"] == good,
+    )  # fmt: skip
+    result.judge(
+        "every image is counted", f"{totals['counted']} of {sent}", totals["counted"] == sent
+    )
+    result.judge(
+        f"memory grows by less than {MEMORY_LIMIT_MIB} MiB, three of the largest pictures",
+        f"{grown_mib} MiB", grown_mib < MEMORY_LIMIT_MIB,
+    )  # fmt: skip
+    result.judge("no other fault", f"{len(result.faults)}", not result.faults)
+    return result
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(program.main(run, add_arguments))

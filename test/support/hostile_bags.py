@@ -1,23 +1,19 @@
 # Copyright 2026 jetson_dnn_rt authors
 # SPDX-License-Identifier: Apache-2.0
 
-"""Files of bags from a stranger: small ones that ask for much, and sound ones that were spoilt."""
+"""Files of bags from a stranger: small ones that ask for much, or are not what they look like."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-import random
 import sqlite3
 import struct
-import subprocess
-import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from bags import STORE, TOPIC, CompressionMode, StoragePlugin, make_file, make_image
-from hostile_images import spoil_bytes
+from bags import STORE, TOPIC, make_image
 
 from jetson_dnn_rt.cameras.bags.compression import import_zstd
 
@@ -161,15 +157,6 @@ HOLDS_THREE = frozenset(MCAP) - {
 """Those in which images 0, 1, 2 can be read: damage costs what is damaged."""
 
 
-def make_in_child(name: str) -> bytes:
-    """Make one of `MCAP` in a process of its own: the plain bytes of a bomb are large."""
-    code = f"import sys, hostile_bags as h; sys.stdout.buffer.write(h.MCAP[{name!r}]())"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, check=True, cwd=Path(__file__).parent
-    )
-    return done.stdout
-
-
 TOPICS = (
     "CREATE TABLE topics(id INTEGER PRIMARY KEY, name TEXT, type TEXT, serialization_format TEXT)"
 )
@@ -302,14 +289,3 @@ DB3: dict[str, Callable[[Path], Any]] = {
     "names of a megabyte": _big_names,
 }  # fmt: skip
 """Databases by what is wrong with them; each function writes one."""
-
-
-def mutate_bag(seed: int, folder: Path) -> Path:
-    """A file of a bag that is spoilt at random, the same for the same seed."""
-    rng = random.Random(seed)
-    plugin = rng.choice((StoragePlugin.MCAP, StoragePlugin.SQLITE3))
-    whole = "STORAGE" if plugin is StoragePlugin.MCAP else "FILE"
-    name, data = make_file(plugin, CompressionMode[rng.choice(("NONE", "MESSAGE", whole))], 40)
-    path = folder / name
-    path.write_bytes(data[:16] + spoil_bytes(data[16:], rng))
-    return path

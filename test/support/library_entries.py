@@ -5,12 +5,10 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -70,38 +68,3 @@ def read_content(folder: Path) -> dict[str, Any]:
 
 def reseal(folder: Path, content: object) -> None:
     (folder / "entry.json").write_text(seal(content))
-
-
-def spoil(value: Any, draw: Callable[[int], int]) -> Any:
-    """A copy of JSON with one place changed; `draw` chooses a number below another one."""
-    parent: Any = {"": value}
-    root, key = parent, ""
-    while draw(4) and isinstance(parent[key], dict | list) and parent[key]:
-        parent[key] = copy.copy(parent[key])
-        parent = parent[key]
-        keys = list(parent) if isinstance(parent, dict) else range(len(parent))
-        key = keys[draw(len(keys))]
-    change = draw(len(ODD) + 2)
-    if change == len(ODD) and isinstance(parent, dict) and parent is not root:
-        del parent[key]
-    elif change == len(ODD) + 1 and isinstance(parent, dict) and parent is not root:
-        parent[f"{key}\ud800"] = parent.pop(key)
-    else:
-        parent[key] = ODD[change % len(ODD)]
-    return root[""]
-
-
-def _nest(depth: int) -> list[Any]:
-    value: list[Any] = []
-    for _ in range(depth):
-        value = [value]
-    return value
-
-
-ODD: tuple[Any, ...] = (
-    None, True, 0, -1, 1 << 62, 1 << 64, 10**400, 10**4200, 0.5, -0.0, 1e308, "", "x" * 100_000,
-    "\ud800", "\x1b[2J", "a\nb", "../x", [], {}, [None], {"": None}, [[1 << 70]], _nest(900),
-    "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59", "2026-01-01T00:00:00+24:00",
-    "2026-01-01T00:00:00", "2026-02-30T00:00:00+00:00",
-)  # fmt: skip
-"""What a program that is not ours, or a disk, may put in the place of a value."""

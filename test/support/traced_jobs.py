@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import random
-import struct
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -98,27 +96,3 @@ def write_part(path: Path, records: Iterable[JobRecord]) -> Path:
     batch = make_batch([TracedJob(record) for record in records], schema)
     parquet.write_table(pa.Table.from_batches([batch]), path)
     return path
-
-
-def damage(data: bytes, seed: int) -> bytes:
-    """A file with some of its bytes changed, left out, doubled or cut off, by a seed."""
-    chance = random.Random(seed)
-    changed = bytearray(data)
-    for _ in range(chance.choice([1, 1, 2, 5, 20])):
-        place = chance.randrange(len(changed)) if changed else 0
-        how = chance.randrange(6)
-        if how == 0:
-            changed[place : place + 1] = bytes([chance.randrange(256)])
-        elif how == 1:
-            extremes = (b"\xff" * 8, bytes(8), b"\xff" * 7 + b"\x7f", b"\xff\xff\xff\x7f" * 2)
-            changed[place : place + 8] = chance.choice(extremes)
-        elif how == 2:
-            del changed[place : place + chance.randrange(1, 50)]
-        elif how == 3:
-            start = chance.randrange(len(changed) + 1)
-            changed[place:place] = changed[start : start + chance.randrange(1, 64)]
-        elif how == 4:
-            changed[place : place + 4] = struct.pack("<i", chance.choice([-1, 2**31 - 1, 2**20]))
-        else:
-            del changed[max(place, 9) :]
-    return bytes(changed)

@@ -33,6 +33,10 @@ class LabelledFrame:
     truth: Detections
 
 
+# Values of another type, places that are not there, numbers that are infinite, lists without end.
+_DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+
+
 @dataclass(frozen=True, eq=False)
 class CocoLabels:
     """The classes and the frames of a file, in the order of their ids."""
@@ -56,7 +60,7 @@ def read_coco(path: Path) -> CocoLabels:
         raise ConfigurationError(
             f"cannot read {path}: {error.strerror}; fix: give a file of boxes in COCO's JSON"
         ) from error
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+    except _DAMAGE as error:
         raise ConfigurationError(
             f"{path} is no COCO file of boxes ({type(error).__name__}: {error}); fix: give one as "
             "an exporter for object detection writes it"

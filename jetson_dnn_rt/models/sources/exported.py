@@ -25,12 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.models.model import Opened, SourceOptions
-from jetson_dnn_rt.models.sources.files import (
-    MAX_MODEL_BYTES,
-    hash_bytes,
-    read_model_file,
-    unpickle_tensors,
-)
+from jetson_dnn_rt.models.sources.files import hash_bytes, read_model_file, unpickle_tensors
 from jetson_dnn_rt.models.sources.torch import TorchOrigin
 from jetson_dnn_rt.safety.sandbox import Limits, SandboxError, run_restricted
 
@@ -148,13 +143,18 @@ def check_archive(path: Path, data: bytes) -> None:
             # a truncated file looks so, and one made to be read differently by two readers.
             if archive.comment or min((m.header_offset for m in members), default=0) > 0:
                 raise zipfile.BadZipFile("its directory is not its own")
-            if sum(member.file_size for member in members) > MAX_MODEL_BYTES:
-                raise ModelError(f"{path} unpacks to more than {MAX_MODEL_BYTES} bytes")
+            if sum(member.file_size for member in members) > len(data):
+                raise ModelError(
+                    f"{path} is refused: it unpacks to more bytes than it has, and torch writes "
+                    "programs uncompressed; export it again"
+                )
             if len({member.filename for member in members}) != len(members):
                 raise ModelError(f"{path} is refused: it holds a member twice")
             for member in members:
                 _check_member(path, member.filename, archive.read(member))
-    except (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, EOFError) as error:
+    except ModelError:
+        raise
+    except Exception as error:  # zipfile raises anything on damage: names, lengths, passwords
         raise ModelError(f"{path} is damaged or no exported program: {error}") from error
     if not any(member.filename.endswith(".json") for member in members):
         raise ModelError(f"{path} holds no exported program")

@@ -29,12 +29,15 @@ from jetson_dnn_rt.variants.library.entry import (
     DamagedEntryError,
     EntryKey,
     Header,
-    OtherSchemaError,
 )
 from jetson_dnn_rt.variants.library.library import Library, Listing
 
 MAX_ENTRY_BYTES = 1 << 30
 """Bytes of all files of one entry, which are held in memory until they are stored."""
+
+# Of an entry that is damaged or of another release, ValueError; the others are tarfile's, for
+# headers with odd numbers: a member of 2^70 bytes, a map of holes that is none.
+_DAMAGE = (ValueError, LookupError, MemoryError, OverflowError)
 
 _MEMBER = re.compile(r"([0-9a-f]{64})/([A-Za-z0-9][A-Za-z0-9._-]{0,99})")
 
@@ -107,8 +110,8 @@ def import_entries(library: Library, file: Path, *, replace: bool = False) -> li
         with tarfile.open(file, "r:") as archive:
             for header, files in _read(archive):
                 transfers.append(_import(library, header, files, replace))
-    except (DamagedEntryError, OtherSchemaError, tarfile.TarError, EOFError) as error:
-        raise ConfigurationError(f"{file} is refused: {error}") from error
+    except (tarfile.TarError, EOFError, *_DAMAGE) as error:
+        raise ConfigurationError(f"{file} is refused: {error or type(error).__name__}") from error
     except OSError as error:
         raise ConfigurationError(f"{file} cannot be read: {error.strerror or error}") from error
     return transfers
@@ -153,7 +156,7 @@ def _read(archive: tarfile.TarFile) -> Iterator[tuple[Header, dict[str, bytes]]]
 def _check_member(member: tarfile.TarInfo) -> tuple[str, str]:
     found = _MEMBER.fullmatch(member.name)
     # `isreg` holds for sparse files too, whose size is not what they take in the archive.
-    if found is None or member.type != tarfile.REGTYPE or member.issparse():
+    if found is None or member.type != tarfile.REGTYPE or member.issparse() or member.size < 0:
         raise DamagedEntryError(f"{member.name[:200]!r} is not a file of an entry")
     return found[1], found[2]
 

@@ -1,0 +1,182 @@
+# Copyright 2026 jetson_dnn_rt authors
+# SPDX-License-Identifier: Apache-2.0
+
+"""Files of JSON and YAML: tables, parameters, labels, ground truth."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import hostile_yaml
+import yaml
+from cohort_tables import make_clocks, make_table, write_clock_tables, write_tables
+
+from fuzzing.formats import Files, Format
+from fuzzing.mutations import TEXTS, TRAP, spoil_bytes, spoil_text, spoil_tree
+from jetson_dnn_rt.config.parameter_file import read_parameter_file
+from jetson_dnn_rt.config.process import ProcessConfig
+from jetson_dnn_rt.config.task import TaskConfig
+from jetson_dnn_rt.coordinator.tables.files import load_tables, save_tables
+from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.lab.streaming.coco import read_coco
+from jetson_dnn_rt.models.heads.labels import read_labels
+from jetson_dnn_rt.platforms.boards import tx2_space
+
+_ROOT = Path(__file__).parents[3]
+
+YAML_WORDS = (
+    *TEXTS, "&a ", "*a", "<<: *a", "!!int ''", "!!binary '=='", "!!set {a, b}", "!!timestamp ''",
+    "!!omap [a: 1]", f"!!python/object/apply:{TRAP}.Thing []", f"!!python/name:{TRAP}.Thing ''",
+    f"!!python/module:{TRAP} ''", "? ", ": ", "- ", "- - - - ", "{", "}", "[", "]", "|\n", ">9\n",
+    "%YAML 9.9\n---\n", "---\n", "...\n", "\t", "#", "/**", "/**" * 20, "/*/**", "/**/a" * 9,
+    "ros__parameters", "ros__parameters: ", "1:1:1", "0o8", "0b", ".inf", ".nan", "1e5", "~",
+    "2001-02-31", "[" * 300, "{a: " * 100,
+)  # fmt: skip
+
+
+def spoil_json(data: bytes, other: bytes, rng: random.Random) -> bytes:
+    """Change values of a JSON document, or its text."""
+    if rng.random() < 0.75:
+        try:
+            value, source = json.loads(data), json.loads(other or data)
+            return json.dumps(spoil_tree(value, rng, source)).encode()
+        except ValueError:  # spoilt before
+            pass
+    return spoil_bytes(data, rng, other)
+
+
+def spoil_yaml(data: bytes, rng: random.Random) -> bytes:
+    """Change values of a YAML document, or its text."""
+    how = rng.random()
+    if how < 0.4:
+        try:
+            tree = spoil_tree(yaml.safe_load(data), rng)
+            return yaml.safe_dump(tree, allow_unicode=True).encode("utf-8", "surrogatepass")
+        except Exception:  # PyYAML's, of what was spoilt before
+            pass
+    if how < 0.9:
+        text = data.decode("utf-8", "replace")
+        for _ in range(rng.choice((1, 1, 2, 4))):
+            text = spoil_text(text, rng, YAML_WORDS)
+        return text.encode("utf-8", "surrogatepass")
+    return spoil_bytes(data, rng)
+
+
+class _Text(Format):
+    """One file."""
+
+    def spoil(self, files: Files, other: Files, rng: random.Random) -> Files:
+        ((name, data),) = files.items()
+        if name.endswith(".json"):
+            ((_, piece),) = other.items()
+            return {name: spoil_json(data, piece, rng)}
+        return {name: spoil_yaml(data, rng)}
+
+    def read(self, folder: Path, work: Path) -> Any:
+        (path,) = folder.iterdir()
+        return self.read_file(path, work)
+
+    def read_file(self, path: Path, work: Path) -> Any:
+        """Read the one file of an input."""
+        raise NotImplementedError
+
+
+class Tables(_Text):
+    """Tables of the coordinator."""
+
+    def make_seeds(self, folder: Path) -> dict[str, Files]:
+        made = {}
+        write_tables(folder, make_table(), make_table("segmenter"))
+        made["two tasks"] = {"tables.json": (folder / "tables.json").read_bytes()}
+        write_clock_tables(folder, make_clocks(tx2_space()))
+        made["clocks"] = {"tables.json": (folder / "tables.json").read_bytes()}
+        return made
+
+    def read_file(self, path: Path, work: Path) -> list[str]:
+        file = load_tables(path)
+        save_tables(work / "tables.json", file)
+        return [table.task for table in file.tables]
+
+
+class Parameters(_Text):
+    """ROS parameter files, and the values that tasks get from them."""
+
+    def make_seeds(self, folder: Path) -> dict[str, Files]:
+        sections = (
+            "/**:\n  ros__parameters: {stages: 2}\n"
+            "robot:\n  perception: {ros__parameters: {tasks: [rear/detector]}}\n"
+            "  rear:\n    detector:\n      ros__parameters:\n        deadline_ms: 40\n"
+            "        preprocessing: {mean: [0.5, 0.5, 0.5], pad_value: 114}\n"
+            "/**/detector: {ros__parameters: {model: 'null:1', variants: [full@null]}}\n"
+        )
+        package = (_ROOT / "config" / "perception.param.yaml").read_bytes()
+        made = {"package": package, "sections": sections.encode()}
+        return {name: {"params.yaml": data} for name, data in made.items()}
+
+    def make_crafted(self, folder: Path) -> dict[str, Files]:
+        names = "/a/b/c/d/e/f/g/h/i/j/k/l/perception: {ros__parameters: {tasks: [t]}}\n"
+        values = ": {ros__parameters: {stages: 2}}\n"
+        patterns = {"many stars": "/**" * 60 + "/x", "stars between names": "/**/a" * 40}
+        made = {name: f"{pattern}{values}{names}" for name, pattern in patterns.items()}
+        made["long name"] = "/a" * 100 + "/perception: {ros__parameters: {tasks: [t]}}\n"
+        made["long name"] += "/**/a" * 40 + "/x" + values
+        bombs = {
+            name: f"detector: {{ros__parameters: {{stages: 2}}}}\n{text}"
+            for name, text in hostile_yaml.BOMBS.items()
+        }
+        return {name: {"params.yaml": text.encode()} for name, text in (made | bombs).items()}
+
+    def read_file(self, path: Path, work: Path) -> list[str]:
+        """Each task on its own: one that cannot be read does not hide the others."""
+        file = read_parameter_file(path)
+        tasks = file.tasks
+        errors: list[ConfigurationError] = []
+        for task in tasks[:20]:
+            for declaration in (TaskConfig, ProcessConfig):
+                try:
+                    file.read(declaration, task)
+                except ConfigurationError as error:
+                    errors.append(error)
+        if errors:
+            raise errors[0]
+        return list(tasks)
+
+
+class Labels(_Text):
+    """Names of classes."""
+
+    def make_seeds(self, folder: Path) -> dict[str, Files]:
+        made = {
+            "list": {"l.yaml": b"[a, b, 'c d', 4]\n"},
+            "mapping": {"l.yaml": b"path: x\nnames:\n  0: a\n  1: b\n  2: c\n"},
+            "lines": {"l.txt": "a\nb\nÄ\n".encode()},
+        }
+        return {name: dict(files) for name, files in made.items()}
+
+    def read_file(self, path: Path, work: Path) -> int:
+        return len(read_labels(path))
+
+
+class Coco(_Text):
+    """Boxes of ground truth."""
+
+    def make_seeds(self, folder: Path) -> dict[str, Files]:
+        value = {
+            "categories": [{"id": 1, "name": "a"}, {"id": 7, "name": "b"}],
+            "images": [
+                {"id": n, "file_name": f"{n}.jpg", "sid": 0, "fid": n, "height": 9, "width": 9}
+                for n in range(3)
+            ],
+            "sequences": ["s"],
+            "annotations": [
+                {"id": n, "image_id": n % 3, "category_id": 7, "bbox": [1, 2, 3.5, 4]}
+                for n in range(5)
+            ],
+        }
+        return {"boxes": {"boxes.json": json.dumps(value).encode()}}
+
+    def read_file(self, path: Path, work: Path) -> int:
+        return len(read_coco(path).frames)
