@@ -114,11 +114,11 @@ def _names_of(value: object) -> tuple[str, ...] | None:
         return tuple(value)
     if not isinstance(value, dict):
         return None
-    # JSON has texts as keys.
-    indices = {int(k) if isinstance(k, str) and k.isdecimal() else k: v for k, v in value.items()}
     try:
-        return names_of_mapping(indices) or None
-    except ModelError:
+        # JSON has texts as keys. Python turns no number of thousands of digits into text, or back.
+        keys = [int(k) if isinstance(k, str) and k.isdecimal() else k for k in value]
+        return names_of_mapping(dict(zip(keys, value.values(), strict=True))) or None
+    except (ModelError, ValueError):
         return None
 
 

@@ -31,9 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--formats", nargs="+", choices=FORMATS, default=list(FORMATS))
     parser.add_argument("--count", type=int, help="inputs of each format, instead of --minutes")
     parser.add_argument("--only", metavar="FORMAT:NUMBER", help="one input, of this --seed")
-    parser.add_argument(
-        "--keep", type=Path, metavar="DIR", help="for inputs that end badly"
-    )
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="for inputs that end badly")
 
 
 def run(args: argparse.Namespace) -> Result:
@@ -60,6 +58,9 @@ def run(args: argparse.Namespace) -> Result:
         }
         for name, tally in tallies.items()
     }  # fmt: skip
+    result.counts["faults alike"] = {
+        name: dict(tally.alike) for name, tally in tallies.items() if tally.alike
+    }
     result.faults = [fault for tally in tallies.values() for fault in tally.faults]
     _judge(result, tallies)
     return result

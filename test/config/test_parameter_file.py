@@ -36,6 +36,9 @@ CASES = [
     ("/**/detector: {ros__parameters: {a: 1}}\n/**/detector: {ros__parameters: {b: q}}",
      "/detector", {"a": 1, "b": "q"}),
     ("/**/*: {ros__parameters: {a: 1}}", "/detector", {"a": 1}),
+    ("/**/**/x/**/*: {ros__parameters: {a: 1}}", "/rear/x/y/detector", {"a": 1}),
+    ("/**/x/**/x: {ros__parameters: {a: 1}}", "/x", {}),
+    ("/*/**: {ros__parameters: {a: 1}}", "/detector", {"a": 1}),
 ]  # fmt: skip
 
 
@@ -112,6 +115,19 @@ def test_tasks_are_in_the_namespace_of_perception(tmp_path):
 def test_a_file_of_another_form_is_refused(tmp_path, text):
     with pytest.raises(ConfigurationError, match=r"params\.yaml"):
         _ = read_parameter_file(write(tmp_path, text)).tasks
+
+
+@pytest.mark.parametrize("pattern", ["/**" * 60 + "/x", "/**/a" * 40 + "/x"])
+def test_a_pattern_of_many_stars_takes_no_time(tmp_path, pattern):
+    """As a regular expression it took hours; found by ``test/campaigns/fuzz.py``."""
+    text = f"{pattern}: {{ros__parameters: {{b: 1}}}}\n/**: {{ros__parameters: {{a: 1}}}}"
+    assert read_parameter_file(write(tmp_path, text)).of("/a" * 100) == {"a": 1}
+
+
+def test_the_name_of_a_node_has_an_end(tmp_path):
+    text = "\n".join(f"{'  ' * depth}{'a' * 60}:" for depth in range(6))
+    with pytest.raises(ConfigurationError, match=r"params\.yaml: line 6: .* more than 255"):
+        read_parameter_file(write(tmp_path, text + " {ros__parameters: {a: 1}}"))
 
 
 def test_a_missing_file_is_refused(tmp_path):

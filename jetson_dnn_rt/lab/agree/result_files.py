@@ -35,6 +35,9 @@ WITH_RESULT = (Outcome.MET, Outcome.LATE)
 HIGHEST_CLASS = 65_535
 """Memory is needed for each class."""
 
+# Values of another type, places that are not there, numbers that are infinite, lists without end.
+_DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+
 _KINDS: dict[str, Kind] = {
     "boxes": "detection",
     "class_shares": "segmentation",
@@ -105,7 +108,7 @@ def read_results(path: Path, variant: str = "", choose: str = CHOOSE) -> dict[st
         if variant or len(variants) == 1:
             fix = "of one variant: write them without --repeat"
         raise ConfigurationError(f"{file} has several results of {several}, {fix}") from None
-    except (ValueError, KeyError, TypeError, AttributeError, cv2.error) as error:
+    except (*_DAMAGE, cv2.error) as error:
         raise ConfigurationError(
             f"{file}, line {number}: no result of `run --results` or `evaluate` "
             f"({type(error).__name__}: {error})"

@@ -138,7 +138,7 @@ class Journal:
                 else:
                     piece = read_record(_Piece, json.loads(line))
                     self.pieces[piece.piece] = piece.value
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise ConfigurationError(
                     f"{self.path} line {number + 1} is not a journal of a profile ({error}); fix: "
                     "remove it, or choose another folder"

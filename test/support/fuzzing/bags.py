@@ -11,7 +11,7 @@ import random
 import sqlite3
 import struct
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +91,7 @@ class Mcap(Bag):
         made = _make_seeds(StoragePlugin.MCAP, "STORAGE", folder)
         return {**made, "small": {"bag": plain + hostile_bags.end([], len(plain))}}
 
-    def make_crafted(self, folder: Path) -> dict[str, Files]:
+    def make_crafted(self, folder: Path, sound: Mapping[str, Files]) -> dict[str, Files]:
         return {name: {"bag": make()} for name, make in hostile_bags.MCAP.items()}
 
     def spoil_file(self, data: bytes, rng: random.Random) -> bytes:
@@ -165,7 +165,7 @@ class Db3(Bag):
     def make_seeds(self, folder: Path) -> dict[str, Files]:
         return _make_seeds(StoragePlugin.SQLITE3, "FILE", folder)
 
-    def make_crafted(self, folder: Path) -> dict[str, Files]:
+    def make_crafted(self, folder: Path, sound: Mapping[str, Files]) -> dict[str, Files]:
         return _make_crafted(hostile_bags.DB3, folder)
 
     def spoil_file(self, data: bytes, rng: random.Random) -> bytes:
@@ -224,7 +224,7 @@ class Ros1(Bag):
             made[name.lower() or "plain"] = {"bag": path.read_bytes()}
         return made
 
-    def make_crafted(self, folder: Path) -> dict[str, Files]:
+    def make_crafted(self, folder: Path, sound: Mapping[str, Files]) -> dict[str, Files]:
         path = write_ros1(folder / "a.bag", [np.zeros(30, np.uint8)])
         records = _split_ros1(path.read_bytes())
         for place, (fields, data) in enumerate(records):

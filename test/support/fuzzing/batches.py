@@ -35,6 +35,8 @@ CPU_S = 10.0
 END, TIME, MEMORY = "end", "time", "memory"
 """Faults that are seen from outside, besides those of `child`: the process died or hung, ..."""
 
+_MOST_ALIKE = 5
+
 _HANG_S = 120.0
 """Wall time after which a reader that says nothing is ended."""
 
@@ -51,6 +53,8 @@ class Tally:
     faults: list[str] = field(default_factory=list)
     """Each begins with the format and the number of its input, which repeat it."""
     kinds: Counter[str] = field(default_factory=Counter)
+    alike: Counter[str] = field(default_factory=Counter)
+    """Faults by how they begin, of which the first few are in `faults`."""
     cpu_s: float = 0.0
     memory_mib: int = 0
     child_mib: int = 0
@@ -175,8 +179,11 @@ class Campaign:
         if line["name"]:
             tally.lines.append(line)
         title = f" ({line['name']})" if line["name"] else ""
-        tally.faults += [f"{name}:{line['begin']}{title}: {kind}: {text}" for kind, text in faults]
-        tally.kinds.update(kind for kind, _ in faults)
+        for kind, text in faults:
+            tally.kinds[kind] += 1
+            tally.alike[f"{kind}: {text[:60]}"] += 1
+            if tally.alike[f"{kind}: {text[:60]}"] <= _MOST_ALIKE:
+                tally.faults.append(f"{name}:{line['begin']}{title}: {kind}: {text}")
         if faults and self._keep is not None:
             kept = self._keep / f"{name}-{self.seed}-{line['begin']}"
             shutil.rmtree(kept, ignore_errors=True)

@@ -4,9 +4,9 @@
 """A child process that reads spoilt inputs of one format, one after the other.
 
 ``python -m fuzzing.child seeds FORMAT FOLDER`` writes the sound and the crafted inputs of a
-format; ``... read FORMAT FOLDER HOME SEED FIRST COUNT SECONDS`` reads inputs by their numbers: the
-sound ones, the crafted ones, then spoilt ones. A line of JSON on stdout tells when an input begins,
-the next one how it ended.
+format; ``... read FORMAT FOLDER HOME SEED FIRST COUNT SECONDS`` reads inputs by their numbers:
+the sound ones, the crafted ones, then spoilt ones. A line of JSON on stdout tells when an input
+begins, the next one how it ended.
 """
 
 from __future__ import annotations
@@ -92,12 +92,13 @@ def write_seeds(name: str, folder: Path) -> None:
     """Make the sound and the crafted inputs of a format."""
     made, half = load_format(name), folder.with_name(f"{folder.name}.half")
     shutil.rmtree(half, ignore_errors=True)
-    for kind, make in ((SOUND, made.make_seeds), (CRAFTED, made.make_crafted)):
-        work = half / "work"
-        work.mkdir(parents=True)
-        for title, files in make(work).items():
-            write_folder(half / kind / title.replace("/", "|"), files)
-        shutil.rmtree(work)
+    for work in ("for sound", "for crafted"):
+        (half / work).mkdir(parents=True)
+    sound = made.make_seeds(half / "for sound")
+    inputs = {SOUND: sound, CRAFTED: made.make_crafted(half / "for crafted", sound)}
+    for kind, named in inputs.items():
+        for title, files in named.items():
+            write_folder(half / kind / title, files)
     half.rename(folder)
 
 

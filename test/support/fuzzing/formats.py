@@ -55,8 +55,8 @@ class Format:
         """Sound inputs by name, made by the package itself; `folder` is empty."""
         raise NotImplementedError
 
-    def make_crafted(self, folder: Path) -> dict[str, Files]:
-        """Inputs that were made by hand, by what is wrong with them."""
+    def make_crafted(self, folder: Path, sound: Mapping[str, Files]) -> dict[str, Files]:
+        """Inputs that were made by hand, by what is wrong with them; `sound` are the others."""
         return {}
 
     def spoil(self, files: Files, other: Files, rng: random.Random) -> Files:

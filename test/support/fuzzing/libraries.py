@@ -9,6 +9,7 @@ import contextlib
 import io
 import json
 import random
+from collections.abc import Mapping
 from pathlib import Path
 
 from library_entries import FACTS, FILES, make_key, seal, store
@@ -92,9 +93,9 @@ class Transfer(Format):
         export_entries(library, folder / "all.tar", lambda listing: True)
         return {"three entries": {"all.tar": (folder / "all.tar").read_bytes()}}
 
-    def make_crafted(self, folder: Path) -> dict[str, Files]:
+    def make_crafted(self, folder: Path, sound: Mapping[str, Files]) -> dict[str, Files]:
         """Headers with numbers for which tarfile has no error of its own, or no end."""
-        sound, *rest = _split(self.make_seeds(folder)["three entries"]["all.tar"])
+        first, *rest = _split(sound["three entries"]["all.tar"])
         made = {
             f"{name} of {size} bytes": _make_head(rest[0][0], kind, size)
             for name, kind in (("a file", b"0"), ("an extension", b"x"), ("a long name", b"L"))
@@ -105,7 +106,7 @@ class Transfer(Format):
             content = b"%d %s\n" % (len(line) + 4, line)
             head, _ = _make_head(rest[0][0], b"x", len(content))
             made[f"an extension with {line.decode()}"] = head, content
-        return {name: {"all.tar": _join([sound, member, *rest])} for name, member in made.items()}
+        return {name: {"all.tar": _join([first, member, *rest])} for name, member in made.items()}
 
     def spoil(self, files: Files, other: Files, rng: random.Random) -> Files:
         data = files["all.tar"]

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -36,7 +37,7 @@ class Picture(Format):
         }
         return {name: {"picture": data} for name, data in made.items()}
 
-    def make_crafted(self, folder: Path) -> dict[str, Files]:
+    def make_crafted(self, folder: Path, sound: Mapping[str, Files]) -> dict[str, Files]:
         made = {
             f"hides {height}x{width}": hostile.disguise_jpeg(height, width)
             for height, width in (hostile.FAR_TOO_LARGE, hostile.TOO_LARGE)

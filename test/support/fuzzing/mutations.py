@@ -53,7 +53,7 @@ _BYTES = (
 
 
 def spoil_bytes(data: bytes, rng: random.Random, other: bytes = b"") -> bytes:
-    """Change one to four places: bits, numbers of all widths, pieces, ends; splice with `other`."""
+    """Change one to four places: bits, numbers, pieces, the end; put pieces of `other` in."""
     changed = bytearray(data)
     for _ in range(rng.choice((1, 1, 1, 2, 4))):
         place = rng.randrange(len(changed) + 1)

@@ -9,6 +9,7 @@ import io
 import random
 import struct
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,22 @@ class Onnx(Format):
             "classes": TorchOrigin.of_module("test", Classifier(), _SIZE).onnx_model(),
         }
         return {name: {"net.onnx": data} for name, data in made.items()}
+
+    def make_crafted(self, folder: Path, sound: Mapping[str, Files]) -> dict[str, Files]:
+        """Metadata that is Python's literals: long numbers, and expressions without end."""
+        texts = {
+            "a key of 5,000 digits": "{'" + "9" * 5000 + "': 'a'}",
+            "a name of 50,000 digits": "{0: 0x" + "f" * 50_000 + "}",
+            "many minuses": "-" * 60_000 + "1",
+            "many additions": "1" + "+1" * 30_000,
+            "many brackets": "[" * 60_000,
+        }
+        made = {}
+        for name, text in texts.items():
+            metadata = {"names": text, "task": "segment"}
+            path = make_onnx(folder / "a.onnx", metadata=metadata)
+            made[name] = {"net.onnx": path.read_bytes()}
+        return made
 
     def spoil(self, files: Files, other: Files, rng: random.Random) -> Files:
         data = files["net.onnx"]
@@ -147,16 +164,22 @@ class Program(Format):
         torch.export.save(program, stream)
         return {"classes": {"net.pt2": stream.getvalue()}}
 
-    def make_crafted(self, folder: Path) -> dict[str, Files]:
-        """A member that is inflated to a gigabyte."""
-        data = self.make_seeds(folder)["classes"]["net.pt2"]
+    def make_crafted(self, folder: Path, sound: Mapping[str, Files]) -> dict[str, Files]:
+        """A member that is inflated to a gigabyte, and names for which zipfile has no error."""
+        data = sound["classes"]["net.pt2"]
+        made = {
+            "a name that is no text": data.replace(b"weights/weight_0", b"weights/\xff\xfe\xff_0"),
+            "encrypted": _set_flag(data, 0x1),
+            "a name in another encoding": _set_flag(data, 0x800),
+        }
         stream = io.BytesIO(data)
         with zipfile.ZipFile(stream, "a", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
             start = archive.namelist()[0].split("/")[0]
             with archive.open(f"{start}/data/weights/weight_99", "w", force_zip64=True) as member:
                 for _ in range(1300):
                     member.write(bytes(1 << 20))
-        return {"a bomb": {"net.pt2": stream.getvalue()}}
+        made["a bomb"] = stream.getvalue()
+        return {name: {"net.pt2": content} for name, content in made.items()}
 
     def spoil(self, files: Files, other: Files, rng: random.Random) -> Files:
         data = files["net.pt2"]
@@ -170,6 +193,16 @@ class Program(Format):
     def read(self, folder: Path, work: Path) -> list[int]:
         model = load_model(f"exported:{folder / 'net.pt2'}", labels=list("abcdefg"))
         return list(model.input_shape)
+
+
+def _set_flag(data: bytes, flag: int) -> bytes:
+    """Set a flag of every member in an archive's directory; one name is no UTF-8 then."""
+    changed = bytearray(data.replace(b"weights/weight_0", b"weights/w\xff\xfeght_0"))
+    place = changed.find(b"PK\x01\x02")
+    while place >= 0:
+        changed[place + 8 : place + 10] = struct.pack("<H", flag)
+        place = changed.find(b"PK\x01\x02", place + 4)
+    return bytes(changed)
 
 
 def spoil_archive(data: bytes, rng: random.Random) -> bytes:

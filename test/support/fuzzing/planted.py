@@ -12,7 +12,7 @@ import pickle
 import socket
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +87,7 @@ class Planted(Format):
     def make_seeds(self, folder: Path) -> dict[str, Files]:
         return {"sound": {"sound": b"x"}}
 
-    def make_crafted(self, folder: Path) -> dict[str, Files]:
+    def make_crafted(self, folder: Path, sound: Mapping[str, Files]) -> dict[str, Files]:
         return {name: {name: text.encode()} for name, (_, text, _) in READERS.items()}
 
     def read(self, folder: Path, work: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +117,7 @@ class Parameters(_Text):
         made = {"package": package, "sections": sections.encode()}
         return {name: {"params.yaml": data} for name, data in made.items()}
 
-    def make_crafted(self, folder: Path) -> dict[str, Files]:
+    def make_crafted(self, folder: Path, sound: Mapping[str, Files]) -> dict[str, Files]:
         names = "/a/b/c/d/e/f/g/h/i/j/k/l/perception: {ros__parameters: {tasks: [t]}}\n"
         values = ": {ros__parameters: {stages: 2}}\n"
         patterns = {"many stars": "/**" * 60 + "/x", "stars between names": "/**/a" * 40}
@@ -177,6 +178,13 @@ class Coco(_Text):
             ],
         }
         return {"boxes": {"boxes.json": json.dumps(value).encode()}}
+
+    def make_crafted(self, folder: Path, sound: Mapping[str, Files]) -> dict[str, Files]:
+        (files,) = sound.values()
+        value = json.loads(files["boxes.json"])
+        value["images"][0]["id"] = float("inf")
+        texts = {"an infinite number": json.dumps(value), "lists in each other": "[" * 100_000}
+        return {name: {"boxes.json": text.encode()} for name, text in texts.items()}
 
     def read_file(self, path: Path, work: Path) -> int:
         return len(read_coco(path).frames)

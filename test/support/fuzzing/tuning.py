@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import random
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +37,9 @@ class Records(Format):
         tune_model(make_small(), database, trials=1)
         return {"small network": database.to_files()}
 
-    def make_crafted(self, folder: Path) -> dict[str, Files]:
+    def make_crafted(self, folder: Path, sound: Mapping[str, Files]) -> dict[str, Files]:
         """Kernels that are JSON of another form."""
-        (files,) = self.make_seeds(folder).values()
+        (files,) = sound.values()
         texts = {
             "no nodes": b"{}",
             "a node of no type": b'{"nodes": [{}]}',

@@ -108,7 +108,8 @@ class Watch:
         if event == "import":
             return self._judge_import(str(arguments[0]))
         if event == "compile":
-            return self._judge_source(arguments[0])
+            # Of ``ast.parse``, whose result is data: nothing that is run is called so.
+            return "" if arguments[1] == "<unknown>" else self._judge_source(arguments[0])
         if event == "exec":
             return self._judge_code(arguments[0])
         if event == "open":
@@ -173,7 +174,7 @@ class Watch:
 
 
 def _is_below_a_folder(arguments: tuple[Any, ...]) -> bool:
-    """Whether ``os.open`` opens a folder, or a name in one, whose descriptor is not in the event."""
+    """Whether ``os.open`` opens a folder, or a name in one: the event does not say in which."""
     path, mode, flags = arguments[:3]
     if mode is not None or isinstance(path, int):
         return False
