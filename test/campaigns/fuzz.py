@@ -62,17 +62,16 @@ def run(args: argparse.Namespace) -> Result:
         name: dict(tally.alike) for name, tally in tallies.items() if tally.alike
     }
     result.faults = [fault for tally in tallies.values() for fault in tally.faults]
-    _judge(result, tallies)
+    _judge(result, tallies, names)
     return result
 
 
 def _share_time(args: argparse.Namespace, campaign: batches.Campaign, names: list[str]) -> None:
     """Run the format that had least time, until there is none left."""
     turn_s = max(_LEAST_S, 60.0 * args.minutes / (4 * len(names)))
-    waiting = list(names)
     while not args.clock.is_over:
         left_s = 60.0 * args.minutes - args.clock.seconds
-        name = min(waiting, key=lambda one: _seconds(campaign, one))
+        name = min(names, key=lambda one: _seconds(campaign, one))
         campaign.run(name, seconds=min(turn_s, left_s))
 
 
@@ -81,7 +80,14 @@ def _seconds(campaign: batches.Campaign, name: str) -> float:
     return tally.seconds if tally else 0.0
 
 
-def _judge(result: Result, tallies: dict[str, batches.Tally]) -> None:
+def _judge(result: Result, tallies: dict[str, batches.Tally], names: list[str]) -> None:
+    result.judge(
+        "every format is read",
+        f"{len(tallies)} of {len(names)}",
+        bool(tallies) and not set(names) - set(tallies),
+    )
+    if not tallies:
+        return
     kinds = sum((tally.kinds for tally in tallies.values()), Counter())
     inputs = sum(tally.inputs for tally in tallies.values())
     others = kinds[child.ERROR] + kinds[batches.END]
@@ -93,10 +99,10 @@ def _judge(result: Result, tallies: dict[str, batches.Tally]) -> None:
         "every error can be shown, and is no longer than 20,000 characters",
         f"{kinds[child.TEXT]} are not", not kinds[child.TEXT],
     )  # fmt: skip
-    largest = max((t.memory_mib, t.child_mib, name) for name, t in tallies.items())
+    largest = max((max(t.memory_mib, t.child_mib), name) for name, t in tallies.items())
     result.judge(
         f"an input takes less than {batches.MEMORY_MIB} MiB, also in a child",
-        f"{max(largest[:2])} MiB ({largest[2]})", not kinds[batches.MEMORY],
+        f"{largest[0]} MiB ({largest[1]})", not kinds[batches.MEMORY],
     )  # fmt: skip
     slowest = max((tally.cpu_s, name) for name, tally in tallies.items())
     result.judge(

@@ -168,8 +168,10 @@ def _shape_of(value: onnx.ValueInfoProto) -> tuple[int, ...]:
 def _describe(value: onnx.ValueInfoProto) -> str:
     from onnx import TensorProto
 
-    kind = TensorProto.DataType.Name(value.type.tensor_type.elem_type)
-    return f"{value.name!r} {kind} {list(_shape_of(value))}"
+    number = value.type.tensor_type.elem_type
+    # The field holds any number.
+    kinds = {known: name for name, known in TensorProto.DataType.items()}
+    return f"{value.name!r} {kinds.get(number, f'type {number}')} {list(_shape_of(value))}"
 
 
 def _find_image(inputs: Sequence[onnx.ValueInfoProto]) -> onnx.ValueInfoProto:
@@ -232,8 +234,9 @@ def _make_constants(
     size: tuple[int, int],
 ) -> bool:
     """Turn the inputs beside the image into constants; True where there are any."""
-    from onnx import helper, numpy_helper
+    from onnx import TensorProto, helper, numpy_helper
 
+    numbers = set(helper.get_all_tensor_dtypes()) - {TensorProto.STRING}
     values = _read_constants(given)
     names = [value.name for value in others]
     if unknown := sorted(set(values) - set(names)):
@@ -251,7 +254,7 @@ def _make_constants(
             )
         shape = tuple(side or 1 for side in _shape_of(value))
         element = value.type.tensor_type.elem_type
-        if not element or math.prod(shape) > _MAX_CONSTANT:
+        if element not in numbers or math.prod(shape) > _MAX_CONSTANT:
             raise ModelError(
                 f"has the input {_describe(value)} beside the image, which is no tensor of at "
                 f"most {_MAX_CONSTANT} values"
