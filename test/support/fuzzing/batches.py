@@ -133,10 +133,12 @@ class Campaign:
                 stdin=subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
             begun: dict[str, Any] = {}
-            following = -1
+            following, making = -1, -1
             try:
                 for line in _read_lines(child):
-                    if "begin" in line:
+                    if "make" in line:
+                        making = line["make"]
+                    elif "begin" in line:
                         begun = line
                     elif "end" in line:
                         self._count(name, tally, {**begun, **line}, home)
@@ -158,6 +160,9 @@ class Campaign:
             line = {**begun, "how": how, "found": None, "faults": faults}
             self._count(name, tally, line, home)
             following = begun["begin"] + 1
+        elif following < 0 <= making:  # a library died of what it was to spoil
+            tally.ends["not made"] += 1
+            following = making + 1
         shutil.rmtree(home, ignore_errors=True)
         if following < 0:
             raise RuntimeError(f"the child for {name} ended with {code}: {said}")

@@ -5,8 +5,8 @@
 
 ``python -m fuzzing.child seeds FORMAT FOLDER`` writes the sound and the crafted inputs of a
 format; ``... read FORMAT FOLDER HOME SEED FIRST COUNT SECONDS`` reads inputs by their numbers:
-the sound ones, the crafted ones, then spoilt ones. A line of JSON on stdout tells when an input
-begins, the next one how it ended.
+the sound ones, the crafted ones, then spoilt ones. Lines of JSON on stdout tell when an
+input is made, when it begins, and how it ended.
 """
 
 from __future__ import annotations
@@ -110,7 +110,6 @@ def read_inputs(
     os.dup2(2, 1)  # libraries print
     faulthandler.enable(2)
     logging.disable(logging.CRITICAL)
-    begin = time.monotonic()
     format = load_format(name)
     corpus = Corpus(format, folder, seed, name)
     reader = _Reader(format, home)
@@ -123,8 +122,9 @@ def read_inputs(
     _limit_memory()
     gc.collect()
     gc.freeze()
-    number = first
+    number, begin = first, time.monotonic()  # without the time for imports
     while number < first + count and (number == first or time.monotonic() - begin < seconds):
+        stream.write(json.dumps({"make": number}) + "\n")
         title, files = corpus.make(number)
         reader.prepare(files)
         begun = {"begin": number, "name": title, "sound": title in corpus.sound}

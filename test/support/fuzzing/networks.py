@@ -35,7 +35,7 @@ class Onnx(Format):
     packages = ("onnx", "onnx2torch", "onnxruntime", "torch")
 
     def make_seeds(self, folder: Path) -> dict[str, Files]:
-        names = {"names": "{0: 'a', 1: 'b', 2: 'c', 3: 'd', 4: 'e'}", "task": "segment"}
+        names = {"names": "{0: 'a', 1: 'b', 2: 'c', 3: 'd', 4: 'e'}"}
         made = {
             "maps": make_onnx(folder / "maps.onnx").read_bytes(),
             "named": make_onnx(folder / "named.onnx", metadata=names).read_bytes(),

@@ -36,7 +36,9 @@ class Trace(Format):
         if rng.random() < 0.5:
             return {name: spoil_bytes(data, rng, piece)}
         try:
-            return {name: self.write(_spoil_table(self.load(data), rng), rng)}
+            table = self.load(data)
+            table.validate(full=True)  # Arrow uses offsets as they are
+            return {name: self.write(_spoil_table(table, rng), rng)}
         except Exception:  # Arrow's, of what was spoilt before or cannot be written
             return {name: spoil_bytes(data, rng, piece)}
 
