@@ -101,11 +101,13 @@ class FramePool:
     """Buffers lent to frames of any size and taken back by reference count.
 
     A job that waits holds its frame, so the number of buffers in use is bounded by the number of
-    tasks times two (one running, one waiting) plus the one being filled. `size` of `shape` are
-    allocated beforehand. The pool grows when it is too small and never shrinks: after the first
-    frames nothing is allocated any more. A buffer is lent for any frame that it holds; where all
-    that are free are too small, one makes room for a larger. So the memory is bounded by the
-    largest frame times the buffers in use at once, however many sizes there are.
+    tasks times two (one running, one waiting) plus the one being filled, and those that wait for
+    the observers (`Delivery` bounds them). `size` of `shape` are allocated beforehand. The pool
+    grows when it is too small and never shrinks: after the first frames nothing is allocated any
+    more, until observers are held up for longer than ever before. A buffer is lent for any frame
+    that it holds; where all that are free are too small, one makes room for a larger. So the
+    memory is bounded by the largest frame times the buffers in use at once, however many sizes
+    there are. `allocated` and `allocated_bytes` are all buffers, lent and free.
     """
 
     def __init__(
@@ -115,12 +117,15 @@ class FramePool:
         self._free = [allocate(shape) for _ in range(size)]
         self._lock = threading.Lock()
         self.allocated = size
+        self.allocated_bytes = sum(image.nbytes for image, _ in self._free)
 
     def borrow(self, shape: tuple[int, ...] | None = None) -> Loan:
         """Lend a buffer of a shape, or of the pool's; its content is what the last user left."""
         shape = self._shape if shape is None else shape
         found = self._take(math.prod(shape))
         whole, address = self._allocate(shape) if found is None else found
+        if found is None:
+            self.allocated_bytes += whole.nbytes
         buffer = whole
         if whole.shape != shape:
             buffer = whole.reshape(-1)[: math.prod(shape)].reshape(shape)
@@ -139,5 +144,5 @@ class FramePool:
             fitting = [one for one in free if one[0] >= wanted]
             if fitting:
                 return self._free.pop(-min(fitting)[1])
-            del self._free[-min(free)[1]]
+            self.allocated_bytes -= self._free.pop(-min(free)[1])[0].nbytes
             return None

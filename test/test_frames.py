@@ -80,7 +80,8 @@ def test_frames_of_any_size_share_a_bounded_memory(steps):
     held.clear()
     assert pool.allocated <= 4
     assert len(pool._free) == pool.allocated
-    assert sum(image.nbytes for image, _ in pool._free) <= pool.allocated * largest
+    assert sum(image.nbytes for image, _ in pool._free) == pool.allocated_bytes
+    assert pool.allocated_bytes <= pool.allocated * largest
 
 
 def test_one_size_and_sizes_in_turn_allocate_nothing_after_the_first():

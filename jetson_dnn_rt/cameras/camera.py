@@ -116,6 +116,12 @@ class Camera:
         return replace(state, slipped=self._slipped_ns // period_ns + overdue)
 
     @property
+    def buffers(self) -> tuple[int, int]:
+        """Number and bytes of the buffers that its frames are lent from."""
+        pool = self._pool
+        return pool.allocated, pool.allocated_bytes
+
+    @property
     def _period_ns(self) -> int:
         """Time between two frames; 0 where only the device knows."""
         rate_hz = self._native_rate_hz if self._live else self.rate_hz

@@ -1,17 +1,18 @@
 # Copyright 2026 jetson_dnn_rt authors
 # SPDX-License-Identifier: Apache-2.0
 
-"""A rogue participant: what it sends must neither end a process nor cost a frame.
+"""A rogue participant: what it sends must neither end a process nor cost others a frame.
 
-A camera, a detector and a coordinator run in processes of their own. For a while nothing happens;
-then this process sends to the detector and the coordinator, on every topic and service that the
-graph says they read, messages of the right type with the worst values and messages of other types,
-sets all their parameters to values of all types, asks for transitions that do not exist, and
-answers in the detector's place what the coordinator asks. Left out is what anybody may do on an
-open network and what would change what is measured: valid values of dynamic parameters,
-`deactivate`, `shutdown`, `~/enable` with false.
+A camera, a detector and a coordinator run in processes of their own; a fourth process has a camera
+and a task that nobody addresses. For a while nothing happens. Then this process sends to the
+detector and the coordinator, on every topic and service that the graph says they read, messages
+of the right type with all classes of numbers, the worst texts and huge arrays, and messages of
+other types, sets all their parameters to values of all types, asks for transitions that do not
+exist, and answers in the detector's place what the coordinator asks. Left out is what anybody may
+do on an open network and what would change what is measured: valid values of dynamic parameters,
+`deactivate`, `shutdown`, `~/enable` with false::
 
-    python test/campaigns/rogue.py --seconds 60 --rate-hz 200 --seed 1
+    python test/campaigns/rogue.py --minutes 10 --seed 1 --output test/campaigns/results/rogue.json
 """
 
 # ruff: noqa: E402  (ROS reads its environment when it is imported)
@@ -20,8 +21,6 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
-import os
-import platform
 import random
 import signal
 import sys
@@ -29,38 +28,30 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [os.fspath(ROOT), os.fspath(ROOT / "test" / "support")]
+import program
 
-if "PYTEST_CURRENT_TEST" not in os.environ:  # a test run has a domain of its own already
-    os.environ["ROS_DOMAIN_ID"] = str(1 + os.getpid() % 100)
-    os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"
-    profile = os.fspath(ROOT / "config" / "fastdds_profile.xml")
-    os.environ.setdefault("FASTDDS_DEFAULT_PROFILES_FILE", profile)
-os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:2])
+program.prepare_ros()
 
 import rclpy
+import yaml
 from cohort_tables import VALUES, write_tables
-from diagnostic_msgs.msg import DiagnosticArray
-from hostile_values import BAD_NUMBERS, fill, parameter_values
+from hostile_values import COUNTS, FLOAT_CLASSES, fill, huge_parameter_values, parameter_values
+from lifecycle_msgs.srv import ChangeState
 from node_process import Process
+from process_samples import read_sample
 from rcl_interfaces.msg import Parameter as ParameterMessage
 from rcl_interfaces.msg import ParameterEvent
 from rcl_interfaces.srv import ListParameters, SetParameters, SetParametersAtomically
 from rclpy.node import Node
 from rclpy.parameter import parameter_value_to_python
 from rclpy.qos import QoSProfile, ReliabilityPolicy
+from ros_graph import PublisherEventCallbacks, Ros
+from statuses import Statuses, read_outcomes
 from std_msgs.msg import Int64MultiArray, String
-
-try:
-    from rclpy.event_handler import PublisherEventCallbacks
-except ImportError:  # Humble
-    from rclpy.qos_event import PublisherEventCallbacks
-from lifecycle_msgs.srv import ChangeState
 from std_srvs.srv import SetBool
 
 from jetson_dnn_rt.config.declaration import describe
@@ -68,14 +59,17 @@ from jetson_dnn_rt.config.nodes import CoordinatorConfig, CoordinatorProcessConf
 from jetson_dnn_rt.config.process import ProcessConfig
 from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.nodes.process.running import Spinner
-from jetson_dnn_rt.tasks import Outcome
 
 TARGETS = {
     "detector": (TaskConfig, ProcessConfig),
     "coordinator": (CoordinatorConfig, CoordinatorProcessConfig),
 }
-NUMBERS = (*BAD_NUMBERS, -1.0)
+ALONE = "quiet/detector"
+MOST_CHANGE, LEAST_FRAMES = 0.01, 500
+HUGE = 100_000
+"""Items of a huge array, characters of a huge text."""
+
+LENGTHS = (*(16 * COUNTS), HUGE)
 START_LIMIT_S = 120.0
 HARMFUL_TRANSITIONS = (4, 5, 6, 7)
 """Deactivating and shutting down: anybody's right on an open network."""
@@ -96,8 +90,7 @@ class Rogue:
         self._node, self._strangers, self._rng = node, strangers, rng
         self.sent: Counter[str] = Counter()
         self.answers = 0
-        self._clients: dict[str, Any] = {}
-        self._subscribers = dict.fromkeys(TARGETS, ())
+        self.values = [*parameter_values(), *huge_parameter_values(HUGE)]
         self.ways: list[Send] = []
 
     def look(self) -> None:
@@ -118,19 +111,21 @@ class Rogue:
         """Send one message or request, chosen by chance."""
         self._rng.choice(self.ways)()
 
+    def _fill(self, message: Any) -> Any:
+        return fill(message, self._rng, FLOAT_CLASSES, LENGTHS)
+
     def _publish(self, node: Node, topic: str, kind: Any) -> Send:
         name = f"topic {topic} ({kind.__name__})"
         reliable = QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE)
         events = PublisherEventCallbacks(use_default_callbacks=False)
         publisher = node.create_publisher(kind, topic, reliable, event_callbacks=events)
-        values = list(parameter_values())
 
         def send() -> None:
-            message = fill(kind(), self._rng, NUMBERS)
+            message = self._fill(kind())
             if kind is ParameterEvent:
                 message.node = f"/{self._rng.choice(list(TARGETS))}"
                 message.changed_parameters = [
-                    ParameterMessage(name=item, value=self._rng.choice(values))
+                    ParameterMessage(name=item, value=self._rng.choice(self.values))
                     for item in ("deadline_ms", "variant", "variants", "no_such")
                 ]
             publisher.publish(message)
@@ -164,7 +159,7 @@ class Rogue:
                 ]
                 yield kind.Request(parameters=parameters)
         while True:
-            request = fill(kind.Request(), rng, NUMBERS)
+            request = self._fill(kind.Request())
             if kind is ChangeState:
                 request.transition.id = rng.choice(
                     [i for i in range(256) if i not in HARMFUL_TRANSITIONS]
@@ -187,7 +182,7 @@ class Rogue:
         pairs = []
         for name in (*future.result().result.names, "no_such_parameter"):
             item = items.get(name)
-            for value in parameter_values():
+            for value in self.values:
                 try:
                     if item is not None and item.dynamic:
                         item.check(parameter_value_to_python(value))
@@ -198,66 +193,48 @@ class Rogue:
         return pairs
 
     def _impersonate(self, service: str, kind: Any) -> None:
-        values = list(parameter_values())
-
         def answer(request: Any, response: Any) -> Any:
             self.answers += 1
-            fill(response, self._rng, NUMBERS)
+            self._fill(response)
             if hasattr(response, "values"):
-                response.values = [self._rng.choice(values) for _ in range(3)]
+                response.values = [self._rng.choice(self.values) for _ in range(3)]
             return response
 
         self._node.create_service(kind, service, answer)
 
 
-class Counts:
-    """The detector's counts of outcomes, as its diagnostics say them."""
+def measure(
+    statuses: Statuses, seconds: float, attack: Callable[[float], None]
+) -> dict[str, dict[str, Any]]:
+    """Outcomes of the frames of so many seconds, of the detector and of the task left alone.
 
-    def __init__(self, node: Node) -> None:
-        self._condition = threading.Condition()
-        self._values: dict[str, str] = {}
-        self.messages = 0
-        node.create_subscription(DiagnosticArray, "/diagnostics", self._on_diagnostics, 10)
-
-    def _on_diagnostics(self, message: DiagnosticArray) -> None:
-        for status in message.status:
-            if status.name == "/detector: task_status" and status.hardware_id == platform.node():
-                with self._condition:
-                    self._values = {v.key: v.value for v in status.values}
-                    self.messages += 1
-                    self._condition.notify_all()
-
-    def wait_for(self, ready: Callable[[dict[str, int]], bool]) -> dict[str, int]:
-        """The next counts that are ready."""
-        with self._condition:
-            before = self.messages
-            found = self._condition.wait_for(
-                lambda: self.messages > before and ready(self.read()), START_LIMIT_S
-            )
-            if not found:
-                raise TimeoutError(f"the detector does not get on: {self.read()}")
-            return self.read()
-
-    def read(self) -> dict[str, int]:
-        return {o.value: int(self._values.get(f"outcome.{o.value}", 0)) for o in Outcome}
-
-
-def measure(counts: Counts, seconds: float, attack: Callable[[float], None]) -> dict[str, Any]:
-    """Outcomes of the frames of so many seconds.
-
-    A message that is no image counts as failed, so these are left out of the ratio; the camera's
-    frames cannot fail.
+    A message that is no image counts as failed, so these are left out of the ratio; frames of a
+    camera cannot fail.
     """
-    before = counts.wait_for(lambda _: True)
+    before = read_all(statuses)
     attack(time.monotonic() + seconds)
-    after = counts.wait_for(lambda _: True)
-    outcomes = {key: after[key] - before[key] for key in after}
-    frames = sum(outcomes.values()) - outcomes["failed"]
-    return {**outcomes, "frames": frames, "met_ratio": outcomes["met"] / frames if frames else 0.0}
+    after = read_all(statuses)
+    found: dict[str, dict[str, Any]] = {}
+    for task, counts in after.items():
+        outcomes = {key: counts[key] - before[task][key] for key in counts}
+        frames = sum(outcomes.values()) - outcomes["failed"]
+        ratio = outcomes["met"] / frames if frames else 0.0
+        found[task] = {**outcomes, "frames": frames, "met_ratio": ratio}
+    return found
+
+
+def read_all(statuses: Statuses, ready: Callable[[dict[str, int]], Any] = bool) -> Any:
+    """The next counts that are ready, of the detector and of the task left alone."""
+    return {
+        task: read_outcomes(
+            statuses.wait(f"/{task}: task_status", lambda values: ready(read_outcomes(values)))
+        )
+        for task in ("detector", ALONE)
+    }
 
 
 def start_processes(folder: Path, rate_hz: float, deadline_ms: float) -> dict[str, Process]:
-    """The camera, the detector and the coordinator, each locked and active."""
+    """The camera, the detector and the coordinator, each locked, and the task left alone."""
 
     def run(executable: str, **values: Any) -> Process:
         given = {"autostart": True, "lock_configuration": True, **values}
@@ -270,28 +247,37 @@ def start_processes(folder: Path, rate_hz: float, deadline_ms: float) -> dict[st
 
     detector = {**VALUES, "deadline_ms": deadline_ms, "expected_frequency": rate_hz}
     tables = write_tables(folder)
+    alone = {
+        "perception": {
+            "tasks": ["detector"], "cameras": ["camera"], "coordinator": False, "autostart": True,
+        },
+        "camera": {"source": "synthetic:64x64", "rate": rate_hz},
+        "detector": {"model": "null:5", "deadline_ms": deadline_ms, "warmup_runs": 3},
+    }  # fmt: skip
+    space = f"/{ALONE.partition('/')[0]}"
+    file = folder / "alone.yaml"
+    nodes = {f"{space}/{node}": {"ros__parameters": given} for node, given in alone.items()}
+    file.write_text(yaml.safe_dump(nodes), encoding="utf-8")
     return {
         "camera": run("camera", source="synthetic:320x240", rate=rate_hz),
         "detector": run("detector", engine_cache="none", **detector),
         "coordinator": run("coordinator", tasks=["detector"], tables=[tables], policy="apnet"),
+        "alone": Process("perception", "-r", f"__ns:={space}", "--params-file", str(file)),
     }
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the campaign; 1 when a process ended or the ratio of met frames fell."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=60.0, help="of each of the two halves")
-    parser.add_argument("--rate-hz", type=float, default=200.0, help="messages of all kinds")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--camera-hz", type=float, default=10.0)
-    parser.add_argument("--deadline-ms", type=float, default=100.0)
-    parser.add_argument(
-        "--tolerance", type=float, default=0.01, help="by which the ratio of met frames may fall"
-    )
-    args = parser.parse_args(arguments)
-    rclpy.init()
-    # Not "rogue": names must not matter either.
-    node = Node("ros2cli_node")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of this campaign; ``--minutes`` is the time with the rogue."""
+    add = parser.add_argument
+    add("--calm-minutes", type=float, help="without it, before; by default as long, at most 2")
+    add("--rate-hz", type=float, default=1000.0, help="messages of all kinds")
+    add("--camera-hz", type=float, default=10.0)
+    add("--deadline-ms", type=float, default=100.0)
+
+
+def run(args: argparse.Namespace) -> program.Result:
+    """Run the campaign."""
+    ros = Ros()
     # Of one participant all writers of a topic have one type: others need their own.
     strangers = {}
     for kind in (String, Int64MultiArray):
@@ -299,33 +285,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rclpy.init(context=context)
         stranger = strangers[kind] = Node(f"stranger_{kind.__name__}", context=context)
         stranger.destroy_publisher(stranger._parameter_event_publisher)
-    spinner = Spinner(rclpy.get_default_context())
-    spinner.executor.add_node(node)
-    spinner.start()
-    with tempfile.TemporaryDirectory() as folder:
-        processes = start_processes(Path(folder), args.camera_hz, args.deadline_ms)
-        try:
-            report = attack(node, strangers, processes, args)
-        finally:
-            for process in processes.values():
-                process.close()
-    spinner.stop()
-    print(json.dumps(report, indent=1))
-    fell = report["undisturbed"]["met_ratio"] - report["disturbed"]["met_ratio"]
-    failed = bool(report["exits"]) or fell > args.tolerance or set(report["ends"].values()) != {0}
-    return int(failed)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            processes = start_processes(Path(folder), args.camera_hz, args.deadline_ms)
+            try:
+                return attack(ros, strangers, processes, args)
+            finally:
+                for process in processes.values():
+                    process.close()
+    finally:
+        ros.close()
 
 
 def attack(
-    node: Node, strangers: dict[Any, Node], processes: dict[str, Process], args: argparse.Namespace
-) -> dict[str, Any]:
+    ros: Ros, strangers: dict[Any, Node], processes: dict[str, Process], args: argparse.Namespace
+) -> program.Result:
     """Measure without and with the rogue."""
-    counts = Counts(node)
-    counts.wait_for(lambda values: values["met"] > 2 * args.camera_hz)
-    undisturbed = measure(
-        counts, args.seconds, lambda end_s: time.sleep(max(0, end_s - time.monotonic()))
-    )
-    rogue = Rogue(node, strangers, random.Random(args.seed))
+    result, statuses = program.Result(), ros.call(lambda: Statuses(ros.probe))
+    read_all(statuses, lambda outcomes: outcomes.get("met", 0) > 2 * args.camera_hz)
+    calm_s = 60.0 * (min(args.minutes, 2.0) if args.calm_minutes is None else args.calm_minutes)
+    calm = measure(statuses, calm_s, lambda end_s: time.sleep(max(0.0, end_s - time.monotonic())))
+    memory = {name: read_sample(p.pid)["memory_mb"] for name, p in processes.items()}
+    rogue = Rogue(ros.probe, strangers, args.rng)
     rogue.look()
 
     def send_until(end_s: float) -> None:
@@ -337,26 +318,52 @@ def attack(
         took_s.append(time.monotonic() - begin_s)
 
     took_s: list[float] = []
-    disturbed = measure(counts, args.seconds, send_until)
-    exits = {n: p._process.poll() for n, p in processes.items() if p._process.poll() is not None}
-    kinds = " failed; further faults of this kind"
-    faults = {n: [line.strip() for line in p.lines if kinds in line] for n, p in processes.items()}
-    ends = {} if exits else {n: p.end(signal.SIGTERM) for n, p in processes.items()}
-    for name in exits:
-        sys.stderr.write("".join(processes[name].lines[-40:]))
-    return {
-        "undisturbed": undisturbed,
-        "disturbed": disturbed,
-        "exits": exits,
-        "ends": ends,
-        "guarded": faults,
-        "sent": dict(sorted(rogue.sent.items())),
-        "sent_in_all": sum(rogue.sent.values()),
-        "sent_per_s": sum(rogue.sent.values()) / sum(took_s),
-        "answers_in_the_detectors_place": rogue.answers,
-        "load_average": os.getloadavg(),
+    disturbed = measure(statuses, 60.0 * args.minutes, send_until)
+    exits = {name: p.code for name, p in processes.items() if p.code is not None}
+    alive = {name: p for name, p in processes.items() if name not in exits}
+    grown = {
+        name: f"{memory[name]:.0f} -> {read_sample(p.pid)['memory_mb']:.0f}"
+        for name, p in alive.items()
     }
+    ends = {name: process.end(signal.SIGTERM) for name, process in alive.items()}
+    for name, code in exits.items():
+        result.faults.append(f"{name} ended with {code}: {processes[name].said[-2000:]}")
+    tracebacks = {name: p.said.count("Traceback") for name, p in processes.items()}
+    kinds = " failed; further faults of this kind"
+    guarded = {
+        n: [line.strip() for line in p.lines if kinds in line] for n, p in processes.items()
+    }
+    rate_hz = sum(rogue.sent.values()) / sum(took_s)
+    result.judge(
+        "no process ends; each ends with 0 when told to",
+        f"{len(exits)} of {len(processes)} ended, exit codes {ends}",
+        not exits and set(ends.values()) == {0},
+    )
+    change = disturbed[ALONE]["met_ratio"] - calm[ALONE]["met_ratio"]
+    frames = disturbed[ALONE]["frames"]
+    result.judge(
+        f"the task left alone: its share of frames in time changes by less than {MOST_CHANGE:.0%}",
+        f"{calm[ALONE]['met_ratio']:.2%} -> {disturbed[ALONE]['met_ratio']:.2%} of {frames}",
+        abs(change) < MOST_CHANGE if frames >= LEAST_FRAMES else None,
+    )
+    result.judge(
+        f"{args.rate_hz:g} messages a second",
+        f"{rate_hz:.0f} ({sum(rogue.sent.values()):,} in all)",
+        # The machine was too busy to send more.
+        True if rate_hz >= 0.9 * args.rate_hz else None,
+    )
+    result.judge("no traceback in their output", tracebacks, not any(tracebacks.values()))
+    result.counts = {
+        "sent": dict(sorted(rogue.sent.items())),
+        "answers_in_the_detectors_place": rogue.answers,
+        "ends": ends,
+        "memory_mb": grown,
+        "calm": calm,
+        "disturbed": disturbed,
+        "guarded": guarded,
+    }
+    return result
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(program.main(run, add_arguments, minutes=10.0))

@@ -131,6 +131,8 @@ def test_frames_of_any_size_are_published_with_what_is_known_of_them(ros, tmp_pa
     frames, slipped = int(values["frames"]), int(values["frames_slipped"])
     assert int(values["frames_expected"]) == frames + slipped
     assert int(values["size_changes"]) > 4
+    assert int(values["buffers"]) >= 4
+    assert float(values["buffers_mb"]) > 0.0
     assert not FAULTS.snapshot()
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import array
 import random
 import struct
 import zlib
@@ -109,6 +110,18 @@ def make_fields(**changes: Any) -> dict[str, Any]:
         "data": bytes(48 * 192), "sec": 0, "nanosec": 0, "frame_id": "front",
     }  # fmt: skip
     return fields | changes
+
+
+def fill_message(message: Any, fields: dict[str, Any]) -> Any:
+    """Put fields into a message of `sensor_msgs`; returns it."""
+    for name, value in fields.items():
+        if name in ("sec", "nanosec"):
+            setattr(message.header.stamp, name, value)
+        elif name == "frame_id":
+            message.header.frame_id = value
+        else:
+            setattr(message, name, array.array("B", value) if name == "data" else value)
+    return message
 
 
 def heavy_fields(megabytes: int) -> dict[str, dict[str, Any]]:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import array
 import os
 import signal
 import time
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from diagnostic_msgs.msg import DiagnosticArray
-from hostile_images import make_jpeg, mutate_fields, mutate_file
+from hostile_images import fill_message, make_jpeg, mutate_fields, mutate_file
 from node_process import Process
 from rclpy.qos import QoSProfile
 from ros_graph import Ros
@@ -141,15 +140,7 @@ class _Storm:
         return self._make(mutate_fields(number) if self._raw else {"data": mutate_file(number)})
 
     def _make(self, fields: dict[str, Any]) -> Any:
-        message = Image() if self._raw else CompressedImage(format="jpeg")
-        for name, value in fields.items():
-            if name in ("sec", "nanosec"):
-                setattr(message.header.stamp, name, value)
-            elif name == "frame_id":
-                message.header.frame_id = value
-            else:
-                setattr(message, name, array.array("B", value) if name == "data" else value)
-        return message
+        return fill_message(Image() if self._raw else CompressedImage(format="jpeg"), fields)
 
     def _find_counts(self, messages: list[Any]) -> dict[str, str] | None:
         """Values of the newest task status, once it counts every image that was sent."""

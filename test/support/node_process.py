@@ -15,10 +15,11 @@ END_TIMEOUT_S = 60.0
 
 
 class Process:
-    """One of the executables, with what it says."""
+    """One of the executables, with what it says; `prelude` is code that runs in it before."""
 
-    def __init__(self, executable: str, *arguments: str) -> None:
+    def __init__(self, executable: str, *arguments: str, prelude: str = "") -> None:
         code = f"from jetson_dnn_rt.nodes.process.main import {executable}; {executable}()"
+        code = f"{prelude}\n{code}"
         self._process = subprocess.Popen(
             [sys.executable, "-u", "-c", code, "--ros-args", *arguments],
             cwd=ROOT,
@@ -62,6 +63,11 @@ class Process:
         """Everything so far."""
         with self._condition:
             return "".join(self.lines)
+
+    @property
+    def code(self) -> int | None:
+        """Its exit code; None while it runs."""
+        return self._process.poll()
 
     def descendants(self) -> list[Path]:
         """Folders in /proc of the processes that it started."""

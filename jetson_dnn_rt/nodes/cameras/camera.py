@@ -242,12 +242,15 @@ class CameraNode(ManagedNode):
         extra: dict[str, object] = {"source": self.parameters.source, "frames": self.frames}
         if (camera := self.camera) is not None:
             state = camera.state
+            buffers, size = camera.buffers
             extra |= {
                 "frames": state.frames,
                 "frames_expected": "unknown" if state.expected is None else state.expected,
                 "frames_slipped": "unknown" if state.slipped is None else state.slipped,
                 "reopened": state.reopened,
                 "unreadable": state.unreadable,
+                "buffers": buffers,
+                "buffers_mb": size / 1e6,
             }
             extra |= camera.sizes.describe()
         return self._describe_stream(extra=extra)
