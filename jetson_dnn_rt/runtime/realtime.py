@@ -180,6 +180,19 @@ def _set_malloc() -> tuple[bool, str]:
     return not refused, "refused: " + ", ".join(refused) if refused else "memory is kept"
 
 
+def trim_memory() -> None:
+    """Return freed memory that malloc keeps to the system: after a network was loaded or closed.
+
+    Each transition and each build runs on a thread of its own, often with another of glibc's
+    arenas, which keeps what loading took for a while: 537 MB grew to 809 in nine minutes of a
+    soak, with 225 to 250 MB in use throughout. The end of an arena's last heap stays, at most
+    64 MiB. Not for the hot path: the next frames fault their pages in again.
+    """
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "malloc_trim"):  # glibc
+        libc.malloc_trim(0)
+
+
 def _lock_memory() -> tuple[bool, str]:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.mlockall(MCL_CURRENT | MCL_FUTURE) != 0:

@@ -34,6 +34,7 @@ from jetson_dnn_rt.results import Result
 from jetson_dnn_rt.runtime.building.background_build import JOIN_TIMEOUT_S, BackgroundBuild, Log
 from jetson_dnn_rt.runtime.executor import Executor, Stages, TaskSnapshot
 from jetson_dnn_rt.runtime.job_trace import JobTrace
+from jetson_dnn_rt.runtime.realtime import trim_memory
 from jetson_dnn_rt.runtime.sharing import core_split
 from jetson_dnn_rt.runtime.sharing.batch_groups import BatchGroups
 from jetson_dnn_rt.runtime.sharing.core_split import CoreSplit
@@ -261,6 +262,7 @@ class Session:
                 cancels=self.config.process.cancel_for_urgent,
             )
         self.adopt(task)
+        trim_memory()
         self._end_part(task.name, task.load_times_ns)
         return task
 
@@ -309,6 +311,7 @@ class Session:
             task.close()
             for group in groups:
                 group.close()
+            trim_memory()
 
         if self._executor is None:
             close()

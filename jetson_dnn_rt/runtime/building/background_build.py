@@ -26,7 +26,7 @@ import yaml
 from jetson_dnn_rt.config.declaration import describe
 from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.errors import JetsonDnnRtError, ModelError
-from jetson_dnn_rt.runtime.realtime import Realtime
+from jetson_dnn_rt.runtime.realtime import Realtime, trim_memory
 from jetson_dnn_rt.runtime.task import Task
 from jetson_dnn_rt.safety.children import child_environment, python_command
 from jetson_dnn_rt.safety.faults import FAULTS, safe_text, start_thread
@@ -139,6 +139,7 @@ class BackgroundBuild:
             # a thread that holds the interpreter's lock must not be held up.
             with self._realtime.in_background():
                 self._task.add(name)
+            trim_memory()
         except Exception as error:
             if not self._stop.is_set():
                 self._give_up(name, safe_text(error) or type(error).__name__)
