@@ -50,7 +50,7 @@ class Result:
     bars: list[Bar] = field(default_factory=list)
     counts: dict[str, Any] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
-    """Everything that was lost or broken, each with what repeats it; the first hundred are kept."""
+    """Everything lost or broken, each with what repeats it; the first hundred are kept."""
     series: dict[str, list[float]] = field(default_factory=dict)
     """Samples over time for a plot: equally long lists, ``seconds`` among them."""
 
