@@ -104,7 +104,7 @@ def describe(title: str, run: Mapping[str, Any]) -> list[dict[str, Any]]:
     bars = run["bars"] or [{"bar": "-", "reached": "no bar", "met": None}]
     return [
         {
-            **(shared if number == 0 else {"campaign": ""}),
+            **(shared if number == 0 else dict.fromkeys(shared, "")),
             "bar": _flatten(bar["bar"]),
             "reached": _flatten(bar["reached"]),
             "met": {True: "yes", False: "NOT", None: "not judged"}[bar["met"]],
