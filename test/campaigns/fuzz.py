@@ -22,7 +22,7 @@ from fuzzing import batches, child
 from fuzzing.formats import FORMATS
 from program import Result
 
-_LEAST_S = 20.0
+_LEAST_S = 10.0
 """Of a format's turn: a child imports for some seconds first."""
 
 
