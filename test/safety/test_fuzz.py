@@ -13,7 +13,7 @@ from fuzzing.child import READ
 from fuzzing.formats import FORMATS
 from fuzzing.planted import READERS
 
-COUNTS = {"onnx": 60, "pt2": 8, "tuning": 12, "entry": 60, "parameters": 60}
+COUNTS = {"onnx": 60, "pt2": 6, "tuning": 8, "entry": 60, "parameters": 60}
 """Inputs of the formats that take longest, the crafted and the found ones included."""
 
 
