@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 LONGEST_TEXT = 10_000
 """Characters of an error's text: more is a file that is quoted."""
@@ -50,6 +51,24 @@ def blaming(parameter: str) -> Iterator[None]:
 
 class ConfigurationError(JetsonDnnRtError):
     """A parameter, a file of parameters or a combination of them cannot be used."""
+
+
+def describe_os_error(error: OSError) -> str:
+    """What failed, a file where the error names one, and the system's reason."""
+    return f"{error.filename or 'reading or writing'}: {error.strerror or error}"
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Turn an OSError into a ConfigurationError with the file that it names, else with `path`.
+
+    One that is raised while a file is written, or closed, names none.
+    """
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ConfigurationError(f"cannot write {error.filename or path}: {reason}") from error
 
 
 class BackendUnavailableError(JetsonDnnRtError):

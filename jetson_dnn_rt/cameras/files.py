@@ -281,3 +281,11 @@ def read_image(file: Path) -> Image:
     if image is None or image.size > 3 * MAX_PIXELS:
         raise SourceError(f"image {file} cannot be decoded, or has more than {MAX_PIXELS} pixels")
     return np.asarray(image, np.uint8)
+
+
+def write_image(file: Path, image: Image) -> None:
+    """Encode a picture, as its name ends, and write it; OSError when it cannot be written.
+
+    Not `cv2.imwrite`, which leaves an empty file on a full disk and reports success.
+    """
+    file.write_bytes(cv2.imencode(file.suffix, image)[1].tobytes())

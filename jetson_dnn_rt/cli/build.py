@@ -101,7 +101,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Build the missing variants and report them all.
 
-    Raises `ConfigurationError` when the file, a task or the library cannot be used.
+    Raises `ConfigurationError` when the file, a task or the library cannot be used, or the library
+    could not keep what was built.
     """
     begin_s = time.monotonic()
     jobs = _plan(args)
@@ -125,6 +126,9 @@ def execute(args: argparse.Namespace) -> int:
             "seconds": seconds,
         }
         print(json.dumps(result))
+    for job in jobs:
+        if job.builder is not None:
+            job.builder.library.check_kept()
     return 1 if any(report.state == "failed" for report in listed) else 0
 
 

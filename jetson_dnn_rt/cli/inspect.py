@@ -29,8 +29,9 @@ import numpy as np
 import numpy.typing as npt
 
 from jetson_dnn_rt.backends.threads import count_cores
+from jetson_dnn_rt.cameras.files import write_image
 from jetson_dnn_rt.cli.options import add_trust, parse_count
-from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError, ModelError
+from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError, ModelError, naming
 from jetson_dnn_rt.models.heads.base import DecoderSettings, Kind
 from jetson_dnn_rt.models.heads.labels import name_class, name_mask_classes
 from jetson_dnn_rt.models.input.preprocessing import ColorOrder, Preprocessing, imagenet_input
@@ -300,7 +301,8 @@ def _compare(args: argparse.Namespace, model: Model, out: Any) -> list[dict[str,
     for place, frame in enumerate(frames):
         path = args.output / f"preprocessing_{place + 1}.png"
         sheet = _draw_sheet(frame, [found[place] for found in results], names, model.labels)
-        cv2.imwrite(str(path), sheet)
+        with naming(path):
+            write_image(path, sheet)
         print(f"drawn           {path}", file=out)
     rows = []
     for name, one, found in zip(names, candidates, results, strict=True):

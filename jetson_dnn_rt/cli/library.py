@@ -166,6 +166,7 @@ def _import(library: Library, args: argparse.Namespace) -> int:
     library.check_writable()
     transfers = import_entries(library, args.file, replace=args.replace)
     _report_transfers(transfers, "taken", library, args)
+    library.check_kept()
     return 0
 
 

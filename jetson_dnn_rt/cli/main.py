@@ -11,15 +11,17 @@ nothing heavy before `execute`.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import logging
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TextIO
 
 from jetson_dnn_rt import __version__
-from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError
+from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError, describe_os_error
 from jetson_dnn_rt.plugins import collect
 from jetson_dnn_rt.runtime.realtime import set_library_defaults
 from jetson_dnn_rt.safety.printable import PrintableFormatter, make_printable
@@ -83,17 +85,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
         text = f"it needs {error.name}, which is not installed: pip install {error.name}"
         return _report(args.command, text, FAILED)
     except BrokenPipeError:
-        # The reader is gone. The interpreter would report it again when it closes stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drain(sys.stdout)
         return FAILED
+    except OSError as error:
+        # Of the machine, not of the code: its disk is full or broken, a file is not there.
+        _drain(sys.stdout)
+        return _report(args.command, describe_os_error(error), FAILED)
     except KeyboardInterrupt:
         return _report(args.command, "interrupted", INTERRUPTED)
 
 
 def _report(command: str, message: str, code: int) -> int:
     line = make_printable(" ".join(message.split()))
-    print(f"jetson-dnn-rt {command}: error: {line}", file=sys.stderr)
+    with contextlib.suppress(OSError):
+        print(f"jetson-dnn-rt {command}: error: {line}", file=sys.stderr)
+    _drain(sys.stderr)
     return code
+
+
+def _drain(stream: TextIO) -> None:
+    """Write what waits, or drop it: the interpreter would try again, and fail, at its end."""
+    try:
+        stream.flush()
+    except OSError:  # the reader is gone, or the disk is full
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def run_command() -> int:

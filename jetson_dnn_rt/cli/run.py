@@ -35,7 +35,7 @@ from jetson_dnn_rt.config.camera_sources import SOURCE_FORMS
 from jetson_dnn_rt.config.nodes import DEFAULT_TASKS, PERCEPTION
 from jetson_dnn_rt.config.parameter_file import read_parameter_file
 from jetson_dnn_rt.config.perception import read_config
-from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError, SourceError, blaming
+from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError, SourceError, blaming, naming
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,7 +91,13 @@ def execute(args: argparse.Namespace) -> int:
     report, recorder = _run(args, stop)
     from jetson_dnn_rt.cli.run_report import format_table, list_videos, to_dict, write_output
 
-    files = write_output(args.output, report, recorder) if args.output else []
+    files: list[Path] = []
+    incomplete: JetsonDnnRtError | None = None
+    if args.output:
+        try:
+            files += write_output(args.output, report, recorder)
+        except JetsonDnnRtError as error:
+            incomplete = error  # what happened to the frames is reported all the same
     videos = list_videos(recorder)
     files += [video.file for video in videos]
     table = format_table(report, recorder.summary)
@@ -108,6 +114,8 @@ def execute(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(to_dict(report, recorder.summary)))
     _check(report, recorder, interrupted=stop.is_set())
+    if incomplete is not None:
+        raise incomplete
     return 0
 
 
@@ -234,7 +242,7 @@ def _run(args: argparse.Namespace, stop: threading.Event) -> tuple[GraphReport, 
     video = args.video or (args.output / VIDEO if args.output else NONE)
     parent = args.results.parent if args.results else None
     made = parent if parent is not None and not parent.exists() else None
-    try:
+    with naming(args.output or args.results or Path(video)):
         recorder = Recorder(
             args.results,
             trace,
@@ -243,8 +251,6 @@ def _run(args: argparse.Namespace, stop: threading.Event) -> tuple[GraphReport, 
             keep_sight=args.output is not None,
             trace_limit_mb=args.trace_limit_mb,
         )
-    except OSError as error:
-        raise ConfigurationError(f"cannot write {error.filename}: {error.strerror}") from error
     if made is not None:
         logger.info("made the folder %s", made)
     with stop_on_signals(stop), recorder, Progress() as progress:

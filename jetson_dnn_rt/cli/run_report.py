@@ -11,13 +11,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import cv2
 import numpy as np
 import numpy.typing as npt
 
+from jetson_dnn_rt.cameras.files import write_image
 from jetson_dnn_rt.cli.figures import figure_settings
 from jetson_dnn_rt.cli.recorder import Recorder
 from jetson_dnn_rt.cli.text import Cell, format_rows
+from jetson_dnn_rt.errors import ConfigurationError, naming
 from jetson_dnn_rt.nodes.tasks.drawing import draw_results
 from jetson_dnn_rt.platforms.machine import describe_machine
 from jetson_dnn_rt.tasks import Outcome
@@ -161,17 +162,26 @@ def write_output(folder: Path, report: GraphReport, recorder: Recorder) -> list[
     """Write picture, plot and summary; the trace is there already.
 
     Returns the files of the folder; there is no picture when no task met a single frame.
+    ConfigurationError when they cannot be written, or the trace could not.
     """
+    with naming(folder):
+        return _write_output(folder, report, recorder)
+
+
+def _write_output(folder: Path, report: GraphReport, recorder: Recorder) -> list[Path]:
     files = [folder / TRACE]
     sight, summary = recorder.best, recorder.summary
     if sight is not None:
         results = [(r, report.info.tasks[task].labels) for task, r in sight.results.items()]
-        cv2.imwrite(str(folder / PICTURE), draw_results(sight.frame, results))
+        write_image(folder / PICTURE, draw_results(sight.frame, results))
         files.append(folder / PICTURE)
     sources = ", ".join(
         f"{c.source} {c.width}x{c.height} at {c.rate_hz:g} Hz" for c in report.cameras.values()
     )
-    jobs = read_jobs(open_trace(folder / TRACE), report.info.tasks)
+    try:
+        jobs = read_jobs(open_trace(folder / TRACE), report.info.tasks)
+    except ValueError as error:  # the disk took none of it
+        raise ConfigurationError(str(error)) from error
     with figure_settings():
         plot_latency(jobs, folder / PLOT, sources)
     content = {

@@ -170,6 +170,9 @@ class _StreamVideo:
             self._writer.release()
         if self._error is not None:
             raise self._error
+        if self._writer is not None and count_frames(self._path) < self._frames:
+            # OpenCV reports nothing.
+            raise OSError(f"{self._path} is incomplete: the disk did not take all of it")
 
     def _shrink(self, frame: Frame) -> _Shot:
         """Make a copy that fits into the video; black where the frame is no picture."""
@@ -226,6 +229,15 @@ class _StreamVideo:
         lines = [_describe_job(task, *shot.jobs.get(task, ())) for task in self._tasks]
         status = draw_lines(lines, shot.loan.buffer.shape[1])
         return np.concatenate([shot.loan.buffer, status])
+
+
+def count_frames(path: Path) -> int:
+    """Number of frames in a finished video, by its index; 0 when it cannot be read."""
+    capture = cv2.VideoCapture(os.fspath(path))
+    try:
+        return max(0, int(capture.get(cv2.CAP_PROP_FRAME_COUNT))) if capture.isOpened() else 0
+    finally:
+        capture.release()
 
 
 def check_video(path: Path) -> None:

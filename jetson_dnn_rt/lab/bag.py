@@ -13,6 +13,7 @@ import argparse
 import json
 import re
 import shutil
+import sqlite3
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import closing
@@ -227,8 +228,9 @@ def write_bag(
         shutil.rmtree(path, ignore_errors=True)
         if isinstance(error, WriterError):
             raise ConfigurationError(f"{path}: {error}") from error
-        if isinstance(error, OSError):
-            raise ConfigurationError(f"cannot write {path}: {error.strerror}") from error
+        if isinstance(error, (OSError, sqlite3.Error)):
+            reason = getattr(error, "strerror", None) or error
+            raise ConfigurationError(f"cannot write {path}: {reason}") from error
         raise
     return count
 

@@ -12,13 +12,12 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-import rclpy
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
-from rclpy.signals import SignalHandlerOptions
 
+from jetson_dnn_rt.nodes.process.context import open_context
 from jetson_dnn_rt.nodes.process.distribution import SubscriptionEventCallbacks
 from jetson_dnn_rt.nodes.process.running import Spinner
 from jetson_dnn_rt.watch.graph import Graph
@@ -40,8 +39,7 @@ MOST_STATUSES, MOST_VALUES = 256, 512
 @contextlib.contextmanager
 def watching(graph: Graph, namespace: str = "/") -> Iterator[Spinner]:
     """Feed `graph` from a node of its own, which spins on a thread of its own."""
-    context = rclpy.Context()
-    rclpy.init(args=[], context=context, signal_handler_options=SignalHandlerOptions.NO)
+    context = open_context()
     with contextlib.ExitStack() as ended:
         ended.callback(context.try_shutdown)
         # An underscore hides a node from `ros2 node list`.

@@ -14,7 +14,7 @@ from photos import turn_jpeg, write_photos
 
 from jetson_dnn_rt.cameras.bags.image_bag import BadMessage, BagImage, open_image_bag
 from jetson_dnn_rt.cameras.camera import open_camera
-from jetson_dnn_rt.cameras.files import NAMED, read_image
+from jetson_dnn_rt.cameras.files import NAMED, read_image, write_image
 from jetson_dnn_rt.cameras.source import SourceOptions, open_source
 from jetson_dnn_rt.errors import SourceError
 
@@ -171,3 +171,13 @@ def test_a_bag_with_pictures_beside_it_is_a_bag(folder):
 @pytest.fixture(autouse=True)
 def log_everything(caplog):
     caplog.set_level(logging.WARNING)
+
+
+def test_a_picture_that_cannot_be_written_is_an_error(tmp_path):
+    """EDGES, campaign 5: OpenCV leaves an empty file on a full disk and reports success."""
+    picture = np.full((4, 5, 3), 7, np.uint8)
+    write_image(tmp_path / "sound.png", picture)
+    np.testing.assert_array_equal(read_image(tmp_path / "sound.png"), picture)
+    (tmp_path / "full.png").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left"):
+        write_image(tmp_path / "full.png", picture)

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import io
 import json
 import os
@@ -24,6 +26,7 @@ from jetson_dnn_rt.cli import build as build_command
 from jetson_dnn_rt.cli import main
 from jetson_dnn_rt.cli.progress import PhaseProgress, format_duration
 from jetson_dnn_rt.runtime.building import builder as building
+from jetson_dnn_rt.variants.library import library as library_module
 from jetson_dnn_rt.variants.library.library import EntryKey, Library
 from jetson_dnn_rt.variants.measuring.agreement import Agreement
 from jetson_dnn_rt.variants.measuring.sample_frames import open_frames
@@ -185,6 +188,20 @@ def test_what_cannot_be_built_is_exit_code_1_and_the_rest_is_built(file, build, 
     assert failed["reason"] in errors
     assert ("segmenter", "full@null") in found
     assert {variant["state"] for variant in found.values()} == {"built"}
+
+
+def fail_to_write(folder, name, data):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_build_that_cannot_be_kept_is_no_success(file, capsys, monkeypatch, cache):
+    """EDGES, campaign 5: on a full disk it ended with 0, and the library was empty."""
+    monkeypatch.setattr(library_module, "write_file", fail_to_write)
+    assert main.main(["build", "--params", str(file), "--runs", "3"]) == 2
+    captured = capsys.readouterr()
+    assert "segmenter" in captured.out  # the report comes all the same
+    last = captured.err.splitlines()[-1]
+    assert f"library {cache} cannot be written: No space left on device" in last
 
 
 @pytest.mark.parametrize("others", [[], ["full@torch-fp32"]])
@@ -434,6 +451,17 @@ def test_a_library_that_is_a_file_is_exit_code_2(tmp_path, run):
 class Terminal(io.StringIO):
     def isatty(self):
         return True
+
+
+def test_progress_that_cannot_be_written_ends_no_work():
+    """EDGES, campaign 5: the log is on the disk that is full."""
+    with open("/dev/full", "w") as stream, contextlib.suppress(OSError):
+        progress = PhaseProgress(stream, lambda: 0.0)
+        progress.begin("detector a")
+        progress("recovery", 1, 2)
+        progress.say("detector a: built")
+        said = True
+    assert said
 
 
 def test_progress_in_a_file_is_whole_lines_now_and_then():

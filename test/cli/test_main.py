@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -90,6 +91,33 @@ def test_closed_pipe_is_no_traceback(tmp_path):
     finally:
         os.close(writer)
     assert (done.returncode, done.stderr) == (1, b"")
+
+
+def test_a_disk_that_fails_is_one_line(monkeypatch, capsys):
+    """EDGES, campaign 5: an error of the machine is no mistake in the code."""
+
+    def fail(args):
+        raise OSError(errno.EIO, os.strerror(errno.EIO), "/data/trace")
+
+    monkeypatch.setattr(doctor, "execute", fail)
+    assert main.main(["doctor"]) == 1
+    line = "jetson-dnn-rt doctor: error: /data/trace: Input/output error\n"
+    assert capsys.readouterr().err == line
+
+
+@pytest.mark.parametrize("full", ["stdout", "stderr"])
+def test_output_onto_a_full_disk_is_a_failure_and_no_traceback(tmp_path, full):
+    """EDGES, campaign 5: the interpreter tried again at its end, and ended with 120."""
+    with open("/dev/full", "w") as device:
+        outputs = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, full: device}
+        action = "list" if full == "stdout" else "export"
+        more = [str(tmp_path / "no" / "all.tar")] if full == "stderr" else []
+        command = [*COMMAND, "library", action, *more, "--engine-cache", str(tmp_path)]
+        done = subprocess.run(command, **outputs, text=True, timeout=60)
+    assert done.returncode == (1 if full == "stdout" else 2)
+    if full == "stdout":
+        line = "jetson-dnn-rt library: error: reading or writing: No space left on device\n"
+        assert done.stderr == line
 
 
 def test_help_needs_nothing_heavy():

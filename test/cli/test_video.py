@@ -15,7 +15,7 @@ import pytest
 from ended_jobs import TASKS, make_record
 
 from jetson_dnn_rt.cli import video as video_module
-from jetson_dnn_rt.cli.video import PENDING, SLOTS, RunVideo
+from jetson_dnn_rt.cli.video import PENDING, SLOTS, RunVideo, count_frames
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.results import Detections, Segmentation
@@ -151,6 +151,17 @@ def test_a_disk_that_becomes_full_ends_the_video_with_the_reason(tmp_path, monke
     video.add(make_record("detector", 0), Work(make_frame(0), make_box()))
     with pytest.raises(OSError, match=r"v\.avi: no room"):
         video.close()
+
+
+def test_a_video_that_the_disk_did_not_take_is_said(tmp_path, monkeypatch):
+    """EDGES, campaign 5: OpenCV writes half a video and reports nothing."""
+    monkeypatch.setattr(video_module, "count_frames", lambda path: 1)
+    video = open_video(tmp_path / "v.avi", {"detector": TASKS["detector"]})
+    for number in range(3):
+        video.add(make_record("detector", number), Work(make_frame(number), make_box()))
+    with pytest.raises(OSError, match="incomplete"):
+        video.close()
+    assert count_frames(tmp_path / "v.avi") == 3
 
 
 def test_what_cannot_be_written_is_said_before_the_models_load(tmp_path, monkeypatch):

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 
 import cv2
 import numpy as np
@@ -105,6 +106,18 @@ def test_nothing_is_written_over(video, tmp_path, capsys):
     assert main(["bag", str(video), "-o", str(tmp_path)]) == 2
     assert f"{tmp_path} exists already: give another name" in capsys.readouterr().err
     assert (tmp_path / "mine").exists()
+
+
+def test_a_full_disk_is_said_and_leaves_nothing(video, tmp_path, monkeypatch, capsys):
+    """EDGES, campaign 5: what writes sqlite raises errors of its own."""
+
+    def fail(*args):
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr("rosbags.rosbag2.Writer.write", fail)
+    assert main(["bag", str(video), "-o", str(tmp_path / "bag")]) == 2
+    assert "database or disk is full" in capsys.readouterr().err
+    assert not (tmp_path / "bag").exists()
 
 
 def test_a_bag_that_is_interrupted_is_removed(video, tmp_path, monkeypatch):

@@ -403,6 +403,25 @@ def test_the_library_itself_may_be_a_link(tmp_path):
     assert Library(tmp_path / "disk").load(make_key()) is not None
 
 
+@pytest.mark.parametrize("can_exchange", [True, False])
+def test_a_new_entry_is_there_before_the_old_one_is_deleted(library, monkeypatch, can_exchange):
+    """EDGES, campaign 4: one kill in three between the two lost an entry, hours of tuning."""
+    store(library)
+    new = {"engine.plan": b"new"}
+    delete, seen = shutil.rmtree, []
+
+    def look(*args, **options):
+        seen.append(Library(library.root).load(make_key()).files)
+        delete(*args, **options)
+
+    monkeypatch.setattr(shutil, "rmtree", look)
+    if not can_exchange:
+        monkeypatch.setattr(library_module, "exchange", lambda *args: False)
+    assert library.store(make_key(), new, {}).path is not None
+    assert seen == [new]
+    assert list((library.root / ".tmp").iterdir()) == []
+
+
 def test_what_cannot_be_kept_is_used_and_said_once(library, monkeypatch, caplog):
     # As for root the mode of a folder is no obstacle, the write itself fails.
     def fail(folder, name, data):
@@ -418,6 +437,8 @@ def test_what_cannot_be_kept_is_used_and_said_once(library, monkeypatch, caplog)
     assert "Read-only file system" in caplog.text
     assert library.load(make_key()) is None
     assert list((library.root / ".tmp").iterdir()) == []
+    with pytest.raises(ConfigurationError, match="Read-only file system; not all"):
+        library.check_kept()
 
 
 def test_a_folder_without_the_right_to_write(library):

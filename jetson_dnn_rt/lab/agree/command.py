@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from jetson_dnn_rt.cli.options import parse_share
 from jetson_dnn_rt.cli.text import Cell, format_rows
-from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.errors import ConfigurationError, naming
 
 if TYPE_CHECKING:
     from jetson_dnn_rt.lab.agree.comparison import TaskAgreement
@@ -136,23 +136,20 @@ def _write_pictures(
     b: dict[str, TaskResults],
 ) -> dict[str, str]:
     """Write a picture of each task's worst frame; returns the files."""
-    import cv2
-
+    from jetson_dnn_rt.cameras.files import write_image
     from jetson_dnn_rt.lab.agree.worst_frame import draw_worst, read_frame
 
     written: dict[str, str] = {}
-    try:
+    with naming(args.output):
         args.output.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigurationError(f"cannot write {args.output}: {error.strerror}") from error
     for name, one in found.items():
         if one.worst is None:
             continue
         image = read_frame(args.source, one.worst.a, args.topic) if args.source else None
         file = args.output / f"worst_{name.strip('/').replace('/', '_')}.png"
         picture = draw_worst(one.worst, _merge_labels(a[name], b[name]), image)
-        if not cv2.imwrite(str(file), picture):
-            raise ConfigurationError(f"cannot write {file}")
+        with naming(file):
+            write_image(file, picture)
         written[name] = str(file)
         on = "" if args.source else ", on an empty canvas: give --source for the frame itself"
         print(f"written: {file}{on}", file=sys.stderr)

@@ -29,7 +29,7 @@ from jetson_dnn_rt.cli.text import Cell, format_rows
 from jetson_dnn_rt.config.parameter_file import read_parameter_files
 from jetson_dnn_rt.config.perception import read_task
 from jetson_dnn_rt.config.task import LEAST_AGREEMENT, NO_CACHE, TaskConfig
-from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.errors import ConfigurationError, naming
 from jetson_dnn_rt.variants.spec import METHODS, RULES, DecompositionSpec
 
 if TYPE_CHECKING:
@@ -117,8 +117,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Compress a model and report.
 
-    ConfigurationError: an option or the parameter file cannot be used, or the budget is out of
-    reach.
+    ConfigurationError: an option or the parameter file cannot be used, the budget is out of reach,
+    or what was made cannot be kept.
     """
     from jetson_dnn_rt.variants.library.library import Library
 
@@ -142,6 +142,8 @@ def execute(args: argparse.Namespace) -> int:
     print(format_report(judgement), file=sys.stderr if args.json else sys.stdout)
     if args.json:
         print(json.dumps(judgement.to_json()))
+    if library is not None:
+        library.check_kept()
     return 1 if judgement.refused else 0
 
 
@@ -239,7 +241,7 @@ def write_output(folder: Path, judgement: Judgement) -> None:
 
     compression = judgement.compression
     report = json.dumps(judgement.to_json(), indent=1) + "\n"
-    try:
+    with naming(folder):
         (folder / REPORT).write_text(report, encoding="utf-8")
         (folder / WEIGHTS).write_bytes(encode_weights(compression.fit.graph))
         with (folder / LAYERS).open("w", encoding="utf-8", newline="") as file:
@@ -247,8 +249,6 @@ def write_output(folder: Path, judgement: Judgement) -> None:
             writer = csv.writer(file)
             writer.writerow(rows[0] if rows else [])
             writer.writerows(guard_cells(row.values()) for row in rows)
-    except OSError as error:
-        raise ConfigurationError(f"cannot write {error.filename}: {error.strerror}") from error
 
 
 def list_layers(compression: Compression) -> list[dict[str, Any]]:

@@ -20,8 +20,6 @@ import importlib
 import json
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +32,7 @@ from jetson_dnn_rt.cli.options import (
     parse_setting,
     parse_whole,
 )
-from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.errors import ConfigurationError, naming
 
 HELP = "replay bags through the tasks, without losing a frame"
 SEQUENTIAL, REALTIME, SIMULATED = MODES = ("sequential", "realtime", "simulated")
@@ -125,15 +123,6 @@ def _parse_bag(text: str) -> Path:
     return Path(text.removeprefix("images:"))
 
 
-@contextmanager
-def naming_output() -> Iterator[None]:
-    """Turn an OSError into a ConfigurationError that names the file."""
-    try:
-        yield
-    except OSError as error:
-        raise ConfigurationError(f"cannot write {error.filename}: {error.strerror}") from error
-
-
 def execute(args: argparse.Namespace) -> int:
     """Evaluate and report.
 
@@ -151,7 +140,7 @@ def execute(args: argparse.Namespace) -> int:
     summary, table = mode.evaluate(args)
     summary["seconds"] = round(time.monotonic() - begin_s, 1)
     if args.output:
-        with naming_output():
+        with naming(args.output):
             text = json.dumps(summary, indent=1) + "\n"
             (args.output / "summary.json").write_text(text, encoding="utf-8")
     print(table, file=sys.stderr if args.json else sys.stdout)
@@ -181,5 +170,5 @@ def _check(args: argparse.Namespace) -> None:
     if args.rate and args.speed:
         raise ConfigurationError("--rate and --speed cannot be combined")
     if args.output:
-        with naming_output():
+        with naming(args.output):
             args.output.mkdir(parents=True, exist_ok=True)

@@ -27,9 +27,8 @@ from jetson_dnn_rt.config.task import AUTO
 from jetson_dnn_rt.coordinator.coordinator import Coordinator
 from jetson_dnn_rt.coordinator.policy import find_policy
 from jetson_dnn_rt.coordinator.tables.library_tables import make_clock_table
-from jetson_dnn_rt.errors import ConfigurationError, SourceError
+from jetson_dnn_rt.errors import ConfigurationError, SourceError, naming
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.lab.evaluate.command import naming_output
 from jetson_dnn_rt.lab.evaluate.plan import STATIC, OpenTask, TaskFile, TaskSpec, read_task_file
 from jetson_dnn_rt.lab.evaluate.report import (
     describe_bags,
@@ -352,7 +351,7 @@ def _recording(
         yield lambda job, work: summary.add(job)
         return
     log = ClockLog(str(metadata.platform.get("configuration", "")))
-    with naming_output():
+    with naming(args.output):
         given: dict[str, Any] = {"clocks": log.at, "room": room, "replace": number == 0}
         writer = TraceWriter(args.output / TRACE, metadata, **given)
         lines = (args.output / RESULTS).open("ab" if number else "wb")

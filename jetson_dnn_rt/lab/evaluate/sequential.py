@@ -12,11 +12,10 @@ from typing import Any
 
 from jetson_dnn_rt.backends.memory import used_bytes
 from jetson_dnn_rt.cli.progress import PhaseProgress
-from jetson_dnn_rt.errors import SourceError
+from jetson_dnn_rt.errors import SourceError, naming
 from jetson_dnn_rt.lab.evaluate.accuracy import TruthJudge
 from jetson_dnn_rt.lab.evaluate.campaign import CHUNK_FRAMES, Campaign, TraceParts, split_stream
 from jetson_dnn_rt.lab.evaluate.chunk import ChunkRequest, ChunkResult, release, run_chunk
-from jetson_dnn_rt.lab.evaluate.command import naming_output
 from jetson_dnn_rt.lab.evaluate.plan import FixedTask, TaskFile, fix_task, read_task_file
 from jetson_dnn_rt.lab.evaluate.report import describe_stream, describe_times, format_sequential
 from jetson_dnn_rt.lab.evaluate.streams import (
@@ -101,7 +100,7 @@ def _open_campaign(
     bags = [stream.to_dict() for stream in streams]
     parameters = {"mode": args.mode, "bags": bags, "repeat": args.repeat or 1, **file.to_dict()}
     metadata = describe_run("evaluate", described, parameters=parameters)
-    with naming_output():
+    with naming(args.output):
         room = TraceRoom(args.trace_limit_mb, ring=False)
         parts = stack.enter_context(TraceParts(args.output / TRACE, metadata, room=room))
         lines = stack.enter_context((args.output / RESULTS).open("wb"))

@@ -23,8 +23,8 @@ import numpy as np
 
 from jetson_dnn_rt.config.nodes import COORDINATOR, PERCEPTION
 from jetson_dnn_rt.config.task import AUTO
-from jetson_dnn_rt.errors import ConfigurationError, SourceError
-from jetson_dnn_rt.lab.evaluate.command import SEQUENTIAL, naming_output
+from jetson_dnn_rt.errors import ConfigurationError, SourceError, naming
+from jetson_dnn_rt.lab.evaluate.command import SEQUENTIAL
 from jetson_dnn_rt.lab.evaluate.plan import STATIC
 from jetson_dnn_rt.lab.evaluate.report import format_replay, miss_ratio, summarize_jobs
 from jetson_dnn_rt.lab.evaluate.streams import TRACE, Integers, inspect_bags, plan_arrivals
@@ -409,7 +409,7 @@ def _open_writer(
         SHARING: _describe_sharing(recorded, Sharing.of(traces[0].metadata), what_if),
     }
     metadata = describe_run("evaluate", tasks, parameters=parameters)
-    with naming_output():
+    with naming(args.output):
         room = TraceRoom(args.trace_limit_mb, ring=False)
         writer = TraceWriter(args.output / TRACE, metadata, room=room, replace=True)
         return stack.enter_context(writer)

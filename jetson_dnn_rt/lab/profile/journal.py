@@ -11,6 +11,7 @@ measured under one condition.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
-from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.errors import ConfigurationError, naming
 from jetson_dnn_rt.safety.records import one_of, read_record, within
 from jetson_dnn_rt.variants.measuring.timing import TimedRun
 
@@ -68,12 +69,10 @@ class Journal:
         self.pieces: dict[str, Any] = {}  # as JSON has them, in the order in which they were done
         self._file: BinaryIO | None = None
         if path is not None:
-            try:
+            with naming(path):
                 # Not through a link: what is behind a broken line is cut off.
                 flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
                 self._file = os.fdopen(os.open(path, flags, 0o666), "a+b")
-            except OSError as error:
-                raise ConfigurationError(f"cannot write {path}: {error.strerror}") from error
             try:
                 self._load(self._file)
             except BaseException:
@@ -118,13 +117,17 @@ class Journal:
 
     def __exit__(self, *details: object) -> None:
         if self._file is not None:
-            self._file.close()
+            # What could not be written has been reported by then.
+            with contextlib.suppress(OSError):
+                self._file.close()
 
     def _append(self, line: Mapping[str, Any]) -> None:
         if self._file is not None:
-            self._file.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
-            self._file.flush()
-            os.fsync(self._file.fileno())
+            assert self.path is not None
+            with naming(self.path):
+                self._file.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
+                self._file.flush()
+                os.fsync(self._file.fileno())
 
     def _load(self, file: BinaryIO) -> None:
         file.seek(0)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from jetson_dnn_rt.coordinator.tables.tables import Integers
-from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError
+from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError, naming
 from jetson_dnn_rt.lab.profile.co_runners import (
     COHORT,
     CPU,
@@ -184,7 +184,8 @@ class ProfileSession:
             self._progress(f"operators of {' '.join(key)}", 0, 1)
             file = None
             if self._folder is not None:
-                (self._folder / OPERATORS).mkdir(exist_ok=True)
+                with naming(self._folder):
+                    (self._folder / OPERATORS).mkdir(exist_ok=True)
                 file = self._folder / OPERATORS / f"{'-'.join(key)}.json"
             times = profile_operators(pipeline, self._frames, runs, file)
             return {

@@ -17,7 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jetson_dnn_rt.errors import ConfigurationError, ModelError
+from jetson_dnn_rt.errors import ConfigurationError, ModelError, naming
 from jetson_dnn_rt.lab.profile.profiling import ProfiledTask
 from jetson_dnn_rt.tasks import JobRecord, StageRecord
 from jetson_dnn_rt.traces.clock_log import ClockLog
@@ -78,10 +78,11 @@ def open_output(path: Path | None) -> tuple[Path | None, Path | None]:
 
 
 def write_report(folder: Path, report: Mapping[str, Any]) -> None:
-    """Write the report in one step."""
+    """Write the report in one step; ConfigurationError when it cannot be written."""
     partial = folder / f"{REPORT}.partial"
-    partial.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    os.replace(partial, folder / REPORT)
+    with naming(folder / REPORT):
+        partial.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        os.replace(partial, folder / REPORT)
 
 
 def write_trace(
@@ -91,7 +92,9 @@ def write_trace(
     from jetson_dnn_rt.traces.writer import TraceWriter
 
     log = ClockLog(entries=_CLOCK_CHANGES)
-    with TraceWriter(folder, metadata, clocks=log.at, room=room, replace=True) as writer:
+    with naming(folder):
+        writer = TraceWriter(folder, metadata, clocks=log.at, room=room, replace=True)
+    with writer:
         for number, traced in enumerate(runs):
             run = traced.run
             log.append(run.stamps_ns[0], traced.clocks)

@@ -17,6 +17,7 @@ from jetson_dnn_rt.cameras.camera import CameraState
 from jetson_dnn_rt.config.parameter_file import read_parameter_file
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.models.heads.base import Kind
+from jetson_dnn_rt.nodes.process.context import open_context
 from jetson_dnn_rt.nodes.process.running import Spinner, time_nodes
 from jetson_dnn_rt.runtime.executor import TaskSnapshot
 from jetson_dnn_rt.runtime.realtime import Setting
@@ -115,18 +116,15 @@ def run_graph(
     activated.
     """
     begin_ns = time.monotonic_ns() if begin_ns is None else begin_ns
-    import rclpy
     from rclpy.exceptions import ParameterException
-    from rclpy.signals import SignalHandlerOptions
 
     from jetson_dnn_rt.nodes.perception import PerceptionNode
 
     stop, wake = stop or threading.Event(), threading.Event()
     args = ["--ros-args", "--params-file", str(params_file)] if params_file else []
     file = read_parameter_file(params_file) if params_file is not None else None
-    context = rclpy.Context()
     try:
-        rclpy.init(args=args, context=context, signal_handler_options=SignalHandlerOptions.NO)
+        context = open_context(args)
     except Exception as error:
         raise ConfigurationError(f"parameter file {params_file}: {error}") from error
     info: list[GraphInfo] = []

@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.nodes.process.context import open_context
 from jetson_dnn_rt.runtime.realtime import set_library_defaults
 from jetson_dnn_rt.runtime.start_times import StartTimes, find_birth_ns
 from jetson_dnn_rt.safety.end_watcher import start_end_watcher
@@ -383,14 +384,9 @@ class _Process:
                 context.try_shutdown()
 
     def _start(self) -> None:
-        import rclpy
         from rclpy.exceptions import ParameterException
-        from rclpy.signals import SignalHandlerOptions
 
-        context = rclpy.Context()
-        rclpy.init(
-            args=self._args, context=context, signal_handler_options=SignalHandlerOptions.NO
-        )
+        context = open_context(self._args)
         use_ros_logging()
         try:
             node = self._make_node(context, self._args)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import os
 import stat
@@ -29,6 +30,8 @@ from jetson_dnn_rt.variants.library.entry import (
 # A pipe in the place of a file must not stop the reader.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _DAY_S = 86_400.0
+# Of <fcntl.h> and <linux/fs.h>.
+_AT_CWD, _RENAME_EXCHANGE = -100, 2
 
 # Whatever the umask leaves to the group: what others may write to is not read again.
 _FOLDER_MODE, _FILE_MODE = 0o755, 0o644
@@ -92,6 +95,23 @@ def list_names(root: Path, parts: tuple[str, ...] = ()) -> list[str]:
         raise
     except OSError:
         return []
+
+
+def exchange(path: Path, folder: int, name: str) -> bool:
+    """Swap a folder with one of an open folder, in one step; False where that is not possible.
+
+    At every moment, and whatever ends the process, one of the two is there. Raises `OSError`,
+    `FileNotFoundError` when there is none to swap with.
+    """
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if rename is None:  # a C library before glibc 2.28
+        return False
+    if not rename(_AT_CWD, os.fsencode(path), folder, os.fsencode(name), _RENAME_EXCHANGE):
+        return True
+    code = ctypes.get_errno()
+    if code in (errno.EINVAL, errno.ENOSYS):  # of the file system, of the kernel
+        return False
+    raise OSError(code, os.strerror(code))
 
 
 def write_file(folder: int, name: str, data: bytes) -> None:

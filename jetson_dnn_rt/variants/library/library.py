@@ -50,6 +50,7 @@ from jetson_dnn_rt.variants.library.entry import (
 from jetson_dnn_rt.variants.library.files import (
     Listing,
     describe_entry,
+    exchange,
     list_names,
     make_root,
     open_below,
@@ -69,6 +70,7 @@ _ABANDONED_S = 86_400.0
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _VARIANT = re.compile(r"[a-z0-9][a-z0-9._-]*(@[a-z0-9._-]+)?")
 _MODEL = re.compile(r"([a-z0-9._-]+-)?[0-9a-f]{12}")
+_OCCUPIED = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
 # Of two processes that change one entry again and again.
 _ATTEMPTS = 16
 
@@ -108,6 +110,7 @@ class Library:
 
     def __init__(self, root: Path | None = None) -> None:
         self.root = default_root() if root is None else Path(root)
+        self.lack = ""  # why an entry could not be stored; empty where all could
         self._reported: set[str] = set()
         try:
             self.root = self.root.expanduser().resolve()
@@ -130,6 +133,14 @@ class Library:
                 f"library {self.root} cannot be written: {error.strerror}; make it writable or "
                 "name another folder as engine cache"
             ) from error
+
+    def check_kept(self) -> None:
+        """Raise `ConfigurationError`, with the reason, when an entry could not be stored."""
+        if self.lack:
+            raise ConfigurationError(
+                f"library {self.root} cannot be written: {self.lack}; not all that was built is "
+                "kept: make room or name another folder as engine cache, and build again"
+            )
 
     # -- load ----------------------------------------------------------------------------------
 
@@ -263,9 +274,10 @@ class Library:
         try:
             path = self._write(header, {**files, HEADER: text})
         except OSError as error:
+            self.lack = error.strerror or str(error)
             self._warn_once(
-                f"library {self.root}: cannot be written ({error.strerror}): what is built is "
-                "used and not kept"
+                f"library {self.root}: cannot be written ({self.lack}): what is built is used and "
+                "not kept"
             )
             return Entry(header, dict(files), None)
         return Entry(header, dict(files), path)
@@ -294,17 +306,37 @@ class Library:
                 except FileNotFoundError:
                     continue  # another process pruned the empty folder between the two steps
                 except OSError as error:
-                    if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                    if error.errno not in _OCCUPIED:
                         raise
-                    self._move_away(parts)
+                if self._replace(temporary, parent, parts):
+                    os.fsync(parent)
+                    return self.root.joinpath(*parts)
         raise OSError(errno.EBUSY, "others keep changing the same entry")
 
-    def _move_away(self, parts: tuple[str, str, str]) -> None:
-        """Make room: what the library wrote is removed, anything else is kept beside it."""
+    def _replace(self, temporary: Path, parent: int, parts: tuple[str, str, str]) -> bool:
+        """Put a new entry in the place of another; False when the place has to be tried again.
+
+        What the library wrote is removed afterwards, anything else is kept beside it.
+        """
         listing = self._look(parts)
-        if listing is not None and not listing.foreign:
-            self._remove(parts)
-            return
+        if listing is None or listing.foreign:
+            self._move_aside(listing, parts)
+            return False
+        with contextlib.suppress(FileNotFoundError):  # another process has removed it
+            if exchange(temporary, parent, parts[-1]):
+                shutil.rmtree(temporary, ignore_errors=True)
+                return True
+            # Where that is not possible the old entry is away for a moment.
+            try:
+                self._remove(parts, lambda: os.rename(temporary, parts[-1], dst_dir_fd=parent))
+            except OSError as error:
+                if error.errno not in _OCCUPIED:
+                    raise
+                return False  # another process was first
+            return True
+        return False
+
+    def _move_aside(self, listing: Listing | None, parts: tuple[str, str, str]) -> None:
         path = self.root.joinpath(*parts)
         with contextlib.suppress(FileNotFoundError):
             if listing is None and stat.S_ISDIR(path.lstat().st_mode):
@@ -426,14 +458,18 @@ class Library:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):
                 raise ConfigurationError(f"cannot remove {path}: {error.strerror}") from error
 
-    def _remove(self, parts: tuple[str, str, str]) -> None:
-        """Move an entry away in one step, then delete its files."""
+    def _remove(
+        self, parts: tuple[str, str, str], and_then: Callable[[], object] = lambda: None
+    ) -> None:
+        """Move an entry away in one step, then delete its files, which takes longer."""
         grave = self._make_temporary()
         try:
-            with open_below(self.root, parts[:-1]) as parent:
-                os.rename(parts[-1], grave, src_dir_fd=parent)
-        except FileNotFoundError:
-            pass  # another process was first
+            try:
+                with open_below(self.root, parts[:-1]) as parent:
+                    os.rename(parts[-1], grave, src_dir_fd=parent)
+            except FileNotFoundError:
+                pass  # another process was first
+            and_then()
         finally:
             shutil.rmtree(grave, ignore_errors=True)
 

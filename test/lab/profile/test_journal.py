@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import subprocess
@@ -46,6 +47,18 @@ def test_what_is_done_is_found_again_in_its_order(path):
         assert journal.remember("runs|9", list) == []
     with begin(path) as journal:
         assert journal.resumed == 4
+
+
+def test_a_disk_that_fails_is_named(path, monkeypatch):
+    """EDGES, campaign 5."""
+
+    def fail(file):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with begin(path) as journal:
+        monkeypatch.setattr(os, "fsync", fail)
+        with pytest.raises(ConfigurationError, match=r"progress\.jsonl: Input/output error"):
+            journal.put("runs|0", [])
 
 
 @given(cut=st.integers(min_value=1, max_value=10_000))

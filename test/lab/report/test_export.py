@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import csv
+import gc
 import gzip
 import json
 import sys
@@ -180,6 +181,15 @@ def test_a_sheet_that_is_full_goes_on(tmp_path, monkeypatch):
     sequence = jobs[0][0].index("sequence")
     assert [int(row[sequence]) for rows in jobs for row in rows[1:]] == list(range(9))
     assert sum(len(sheets[name]) - 1 for name in sheets if name.startswith("stages")) == 18
+
+
+def test_a_workbook_on_a_full_disk_is_one_error(trace, tmp_path):
+    """EDGES, campaign 5: zipfile wrote again when it was collected, and printed a traceback."""
+    pytest.importorskip("xlsxwriter")
+    (tmp_path / "jobs.xlsx").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left"):
+        write_xlsx({"t": trace}, tmp_path / "jobs.xlsx")
+    gc.collect()  # an exception that is ignored fails the test
 
 
 def test_without_xlsxwriter_the_extra_is_named(trace, tmp_path, monkeypatch):

@@ -10,7 +10,9 @@ Columns with a steady time as traced end in ``_ns``, those with a difference of 
 from __future__ import annotations
 
 import csv
+import io
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -182,8 +184,9 @@ def write_xlsx(traces: Mapping[str, Trace], path: Path) -> list[Path]:
         "strings_to_urls": False,
         "nan_inf_to_errors": True,
     }
+    output = _Output(path)
     try:
-        with xlsxwriter.Workbook(str(path), options) as book:
+        with xlsxwriter.Workbook(output, options) as book:
             summary = book.add_worksheet("summary")
             jobs = _Sheets(book, "jobs", JOB_COLUMNS)
             stages = _Sheets(book, "stages", STAGE_COLUMNS)
@@ -193,9 +196,43 @@ def write_xlsx(traces: Mapping[str, Trace], path: Path) -> list[Path]:
                     jobs.write(job_rows, origin_ns)
                     stages.write(stage_rows, origin_ns)
             _write_summary(book, summary, traces)
-    except xlsxwriter.exceptions.FileCreateError as error:
-        raise OSError(f"cannot write {path}: {error}") from error
+    except BaseException as error:
+        output.has_failed = True
+        if isinstance(error, xlsxwriter.exceptions.FileCreateError):
+            cause = error.__context__
+            raise cause if isinstance(cause, OSError) else OSError(str(error)) from error
+        raise
+    finally:
+        output.close()
     return [path]
+
+
+class _Output(io.FileIO):
+    """A file that fails once: `zipfile` writes to it again when it is collected."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, "w")
+        self.has_failed = False
+
+    def write(self, data: Any) -> int:
+        size = len(data)
+        while data and not self.has_failed:
+            try:
+                data = data[super().write(data) or 0 :]
+            except OSError:
+                self.has_failed = True
+                raise
+        return size
+
+    def seek(self, place: int, whence: int = os.SEEK_SET) -> int:
+        return 0 if self.has_failed else super().seek(place, whence)
+
+    def tell(self) -> int:
+        return 0 if self.has_failed else super().tell()
+
+    def flush(self) -> None:
+        if not self.has_failed:
+            super().flush()
 
 
 def find_origin_ns(trace: Trace) -> int:
