@@ -39,8 +39,8 @@ logger = logging.getLogger(__name__)
 
 BATCH_JOBS = 256
 BATCH_SECONDS = 0.5
-"""Jobs, or seconds, after which a batch is written. A ``kill -9`` loses less than a second: it takes
-a moment more until the batch is on the disk (with 1.0 the kill storm found 1.14 s)."""
+"""Jobs, or seconds, after which a batch is written. A ``kill -9`` loses less than a second, as
+writing takes a moment more (with 1.0 the kill storm found 1.14 s)."""
 
 SYNC_SECONDS = 5.0
 """Seconds between two calls of fdatasync: the most that a power cut can lose."""

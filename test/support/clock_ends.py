@@ -12,7 +12,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -235,53 +234,36 @@ def _drain(descriptor: int) -> None:
 class Ending:
     """One end of one process, and what came of it."""
 
-    number: int
     kind: str
-    signal: signal.Signals
     moment: str
     back_s: float
     gone_s: float
+    is_restored: bool
     errors: str
 
-    @property
-    def is_good(self) -> bool:
-        """Whether the clocks came back, and the guardian went, in time."""
-        return self.back_s <= LIMIT_S and self.gone_s <= LIMIT_S
 
-    def __str__(self) -> str:
-        return (
-            f"{self.number}: {self.kind}, {self.signal.name} {self.moment}: clocks back after "
-            f"{self.back_s:.3f} s, guardian gone after {self.gone_s:.3f} s"
-        )
+def end_one(number: signal.Signals, draw: random.Random, *, is_node: bool) -> Ending:
+    """End a process that changes clocks, or a node, at a random moment.
 
-
-def end_many(count: int, seed: int, *, node_share: float) -> Iterator[Ending]:
-    """End `count` processes at random moments, with every signal equally often.
-
-    `node_share` of them are real nodes, half of which keep their ROS thread busy for 5 s.
+    Half of the nodes keep their ROS thread busy for 5 s.
     """
-    numbers = random.Random(seed)
-    nodes_wanted = [index < round(count * node_share) for index in range(count)]
-    numbers.shuffle(nodes_wanted)
-    for index in range(count):
-        number = SIGNALS[index % len(SIGNALS)]
-        with tempfile.TemporaryDirectory() as folder:
-            board = Board(Path(folder))
-            if nodes_wanted[index]:
-                busy_s = numbers.choice([0.0, 5.0])
-                node = numbers.choice(KINDS)
-                kind = f"{node}, ROS thread busy for {busy_s:g} s"
-                writer = Writer(board, NODE, board.tables, node, index, busy_s)
-            else:
-                kind, writer = "platform", Writer(board, PLAIN, numbers.randrange(1 << 30))
-            with writer:
-                # From its first instant on, or while it writes.
-                early = numbers.random() < 0.25
-                delay_s = numbers.uniform(0.0, 0.6)
-                if not early:
-                    writer.wait_for("set")
-                time.sleep(delay_s)
-                since = "its start" if early else "its first write"
-                back_s, gone_s = writer.end(number)
-                moment = f"{delay_s:.3f} s after {since}"
-                yield Ending(index, kind, number, moment, back_s, gone_s, writer.errors)
+    with tempfile.TemporaryDirectory() as folder:
+        board = Board(Path(folder))
+        if is_node:
+            busy_s = draw.choice([0.0, 5.0])
+            node = draw.choice(KINDS)
+            kind = f"{node}, ROS thread busy for {busy_s:g} s"
+            writer = Writer(board, NODE, board.tables, node, draw.getrandbits(30), busy_s)
+        else:
+            kind, writer = "platform", Writer(board, PLAIN, draw.getrandbits(30))
+        with writer:
+            # From its first instant on, or while it writes.
+            early = draw.random() < 0.25
+            delay_s = draw.uniform(0.0, 0.6)
+            if not early:
+                writer.wait_for("set")
+            time.sleep(delay_s)
+            since = "its start" if early else "its first write"
+            back_s, gone_s = writer.end(number)
+            moment = f"{delay_s:.3f} s after {since}"
+            return Ending(kind, moment, back_s, gone_s, board.is_restored, writer.errors)
