@@ -262,7 +262,8 @@ def _run(args: argparse.Namespace, stop: threading.Event) -> tuple[GraphReport, 
                 metadata = describe_run(
                     "run", traced, settings=info.settings, parameters=info.parameters
                 )
-            recorder.introduce(info.tasks, metadata, info.clocks_at)
+            with naming(trace or Path(video)):
+                recorder.introduce(info.tasks, metadata, info.clocks_at)
             ready.set()
             _announce(info)
             progress.start(recorder.summary)
