@@ -187,7 +187,7 @@ def attempt(
     program: str,
     *,
     command: list[str] | None = None,
-    limit_s: float = 120.0,
+    limit_s: float = 300.0,
 ) -> Verdict:
     """Run a program where an attack was laid, and judge it."""
     request = Request(

@@ -174,7 +174,7 @@ _IMPORT = (
 
 
 _NULL = "--task detector --set detector.model=null:1 --set detector.variants=[full@null]"
-_SMALL = "--source synthetic:64x48"
+_SMALL = "--source synthetic:96x64"
 _NET = "torchvision:resnet18"
 _DET, _NO, _OUT = "--model builtin:detector", "--engine-cache none", "--output {out}"
 _LIB = "--engine-cache {given}"

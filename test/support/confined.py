@@ -58,7 +58,7 @@ class Request:
     modules: str  # last on its path
     programs: str  # last on the user's path
     command: list[str] = field(default_factory=list)  # a process instead of a fork
-    limit_s: float = 120.0
+    limit_s: float = 300.0
 
 
 @dataclass(frozen=True)
