@@ -124,13 +124,13 @@ def find_licence(name: str) -> str:
         found = metadata.metadata(name)
     except metadata.PackageNotFoundError as error:
         raise KeyError(name) from error
-    if expression := found.get("License-Expression"):
-        return expression
+    if "License-Expression" in found:
+        return found["License-Expression"]
     classified = [_CLASSIFIER.fullmatch(line) for line in found.get_all("Classifier") or ()]
     names = [match[1] for match in classified if match and match[1] != "OSI Approved"]
     if names:
         return "; ".join(dict.fromkeys(names))
-    text = (found.get("License") or "").strip().partition("\n")[0]
+    text = (found["License"] if "License" in found else "").strip().partition("\n")[0]
     if 0 < len(text) <= _LONGEST and text.upper() != "UNKNOWN":
         return text
     return _read_manifest(name) or "not stated"
