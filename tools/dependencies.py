@@ -130,7 +130,7 @@ def find_licence(name: str) -> str:
     names = [match[1] for match in classified if match and match[1] != "OSI Approved"]
     if names:
         return "; ".join(dict.fromkeys(names))
-    text = (found["License"] if "License" in found else "").strip().partition("\n")[0]
+    text = str((found.get_all("License") or [""])[0]).strip().partition("\n")[0]
     if 0 < len(text) <= _LONGEST and text.upper() != "UNKNOWN":
         return text
     return _read_manifest(name) or "not stated"
