@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from confined import Confinement, Ending, Request
+from confined import ROOT, Confinement, Ending, Request
 from kernel_watch import KernelWatch
 
 TRAPPED = "trapped"
@@ -256,13 +256,18 @@ def find_reached(ending: Ending, arena: Arena) -> list[str]:
     return found
 
 
+def _shorten(text: str) -> str:
+    """Without the checkout's place."""
+    return text.replace(f"{ROOT}{os.sep}", "")
+
+
 def find_faults(ending: Ending, arena: Arena) -> list[str]:
     """What a clear refusal does not have."""
     faults = []
     if ending.timed_out:
         faults.append("it did not end")
     elif ending.code not in _ANSWERS:
-        faults.append(f"exit code {ending.code}: {ending.output[-300:]}")
+        faults.append(f"exit code {ending.code}: {_shorten(ending.output[-300:])}")
     if "Traceback (most recent call last)" in ending.output:
         faults.append(f"a traceback: {ending.output.strip().splitlines()[-1][:300]}")
     if arena.token in ending.output:
