@@ -74,6 +74,10 @@ class RecordedTask:
     # By variant, the times of its warm-up runs if known: the first budgets came from them.
     warm_up_ns: WarmUpTimes = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        if len(set(self.stages)) < len(self.stages):
+            raise ValueError(f"two stages of task {self.name!r} have one name: {self.stages}")
+
 
 @dataclass(frozen=True)
 class Timeline:
@@ -120,8 +124,6 @@ def read_recording(path: Path) -> list[RecordedTask]:
         raise ConfigurationError(f"trace {path}: holds no job")
     every = (record for records in jobs.values() for record in records)
     try:
-        for records in jobs.values():
-            _check_stages(records)
         timeline, warm_up = Timeline.of(every, trace.metadata), read_warm_up(trace.metadata)
         return [
             replace(read_task(records, timeline), warm_up_ns=warm_up.get(name, {}))
@@ -129,14 +131,6 @@ def read_recording(path: Path) -> list[RecordedTask]:
         ]
     except ValueError as error:
         raise ConfigurationError(f"trace {path}: {error}") from error
-
-
-def _check_stages(records: Iterable[JobRecord]) -> None:
-    """Refuse jobs with two stages of one name, by which stages are told apart."""
-    for record in records:
-        names = [stage.name for stage in record.stages]
-        if len(set(names)) < len(names):
-            raise ValueError(f"task {record.task!r}: two stages of a job have one name: {names}")
 
 
 def read_warm_up(metadata: TraceMetadata) -> dict[str, WarmUpTimes]:
