@@ -273,7 +273,7 @@ def lay_out_spec(arena: Arena) -> Hostile:
     }  # fmt: skip
     leaf = {"type": None, "context": None, "children_spec": []}
     spec: dict[str, object] = {
-        "type": "collections.defaultdict", "context": json.dumps(factory), "children_spec": [leaf],
+        "type": "collections.defaultdict", "context": factory, "children_spec": [leaf],
     }  # fmt: skip
     for _ in range(arena.rng.randrange(3)):
         spec = {"type": "builtins.list", "context": "null", "children_spec": [spec]}
@@ -288,7 +288,7 @@ def lay_out_spec(arena: Arena) -> Hostile:
 
 @attack("model", "torch.export: a name that is source text", edge=3)
 def lay_source_text(arena: Arena) -> Hostile:
-    new = json.dumps(f"image\n    import {TRAPPED}")
+    new = json.dumps(f"image=__import__('{TRAPPED}')")
     path = _change_program(arena, {}, {}, json.dumps("image"), new)
     return Hostile(f"exported:{path}", _load_program(path))
 
