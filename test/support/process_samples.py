@@ -48,9 +48,15 @@ class Sampler:
         self._pid, self._own, self._more = pid, own, more
         self.series: dict[str, list[float]] = {}
         self._begin_s = time.monotonic()
-        self._stop = threading.Event()
+        self._lock, self._stop = threading.Lock(), threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
+
+    def restart(self) -> None:
+        """Forget the samples so far."""
+        with self._lock:
+            self.series = {}
+            self._begin_s = time.monotonic()
 
     def stop(self) -> None:
         """Take no more samples."""
@@ -67,9 +73,10 @@ class Sampler:
                 if not self._own.exists():  # in a moment
                     continue
                 found |= json.loads(self._own.read_text(encoding="utf-8"))
-            found["seconds"] = time.monotonic() - self._begin_s
-            for name, value in found.items():
-                self.series.setdefault(name, []).append(round(value, 3))
+            with self._lock:
+                found["seconds"] = time.monotonic() - self._begin_s
+                for name, value in found.items():
+                    self.series.setdefault(name, []).append(round(value, 3))
 
 
 def find_slope(x: Sequence[float], y: Sequence[float]) -> float:
@@ -88,9 +95,3 @@ def find_slope(x: Sequence[float], y: Sequence[float]) -> float:
 def compare_ends(values: Sequence[float], count: int) -> tuple[float, float]:
     """Median of the first and of the last `count` values."""
     return statistics.median(values[:count]), statistics.median(values[-count:])
-
-
-def compare_floors(values: Sequence[float]) -> tuple[float, float]:
-    """The lowest of the first and of the last third: what comes and goes does not count."""
-    third = max(1, len(values) // 3)
-    return min(values[:third]), min(values[-third:])
