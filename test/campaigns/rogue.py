@@ -328,7 +328,6 @@ def attack(
     ends = {name: process.end(signal.SIGTERM) for name, process in alive.items()}
     for name, code in exits.items():
         result.faults.append(f"{name} ended with {code}: {processes[name].said[-2000:]}")
-    tracebacks = {name: p.said.count("Traceback") for name, p in processes.items()}
     kinds = " failed; further faults of this kind"
     guarded = {
         n: [line.strip() for line in p.lines if kinds in line] for n, p in processes.items()
@@ -352,7 +351,6 @@ def attack(
         # The machine was too busy to send more.
         True if rate_hz >= 0.9 * args.rate_hz else None,
     )
-    result.judge("no traceback in their output", tracebacks, not any(tracebacks.values()))
     result.counts = {
         "sent": dict(sorted(rogue.sent.items())),
         "answers_in_the_detectors_place": rogue.answers,
