@@ -19,6 +19,12 @@ from typing import Protocol
 class Condition(AbstractContextManager[bool], Protocol):
     """The part of `threading.Condition` that the executor uses, with absolute time-outs."""
 
+    def acquire(self, blocking: bool = True, timeout: float = -1.0) -> bool:
+        """Take the lock; False when that takes longer than `timeout` seconds of real time."""
+
+    def release(self) -> None:
+        """Give the lock back."""
+
     def wait_until(self, time_ns: int | None) -> None:
         """Wait for a notification, at most until `time_ns` (None = without limit)."""
 
@@ -172,6 +178,7 @@ class _VirtualCondition:
         self._clock = clock
         self._mutex = threading.RLock()
         self._waiters: list[_Waiter] = []
+        self.acquire, self.release = self._mutex.acquire, self._mutex.release
 
     def __enter__(self) -> bool:
         return self._mutex.__enter__()

@@ -107,6 +107,10 @@ class StillRunningError(JetsonDnnRtError, TimeoutError):
     """A stage of a task has not returned yet, so its resources cannot be released."""
 
 
+class NotAnsweringError(JetsonDnnRtError, TimeoutError):
+    """The executor cannot be asked: a thread has not let go of its lock for too long."""
+
+
 class RunCancelledError(JetsonDnnRtError):
     """A run of a network ended early because another thread cancelled it; it has no result."""
 

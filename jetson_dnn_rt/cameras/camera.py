@@ -16,7 +16,7 @@ from jetson_dnn_rt.cameras.source import ENCODING, FrameSource, SourceOptions, o
 from jetson_dnn_rt.clock import Clock, SteadyClock
 from jetson_dnn_rt.errors import SourceError
 from jetson_dnn_rt.frames import Allocate, Frame, FramePool, allocate_pageable
-from jetson_dnn_rt.safety.faults import FAULTS, safe_text, start_thread
+from jetson_dnn_rt.safety.faults import FAULTS, Pulse, safe_text, start_thread
 
 logger = logging.getLogger(__name__)
 
@@ -93,6 +93,8 @@ class Camera:
         self._left_behind = False
         self._thread: threading.Thread | None = None
         self._state = CameraState(0, 0, "", False)
+        # Not while it reads or sleeps: frames that do not come are told by their absence.
+        self._pulse = Pulse()
         self._due_ns: int | None = None  # when the next frame is due, if frames come
         self._slipped_ns = 0  # by which the due times of frames were put off
 
@@ -150,7 +152,7 @@ class Camera:
         self._stopping = False
         self._state = replace(self._state, ended=False)
         self._clock.participate()
-        self._thread = start_thread(self._run, self._name, wanted=self._goes_on)
+        self._thread = start_thread(self._run, self._name, wanted=self._goes_on, pulse=self._pulse)
 
     def stop(self, timeout_s: float = 2.0) -> bool:
         """Stop delivering; False when the source did not return in time.
@@ -220,6 +222,7 @@ class Camera:
                 self._sleep_until(due_ns - max(2 * longest_ns, period_ns // 8))
             loan = self._pool.borrow((source.height, source.width, 3))
             begin_ns = self._clock.now_ns()
+            self._pulse.rest()
             try:
                 image = source.read(loan.buffer)
             except Exception as error:
@@ -231,6 +234,7 @@ class Camera:
                     return True
                 self._lose(source, error)
                 continue
+            self._pulse.begin()
             if source.unreadable != self._state.unreadable:
                 self._state = replace(self._state, unreadable=source.unreadable)
             if image is None:
@@ -277,9 +281,11 @@ class Camera:
 
     def _sleep_until(self, time_ns: int) -> bool:
         """Wait for a time; False when stopped meanwhile."""
+        self._pulse.rest()
         with self._condition:
             while not self._stopping and self._clock.now_ns() < time_ns:
                 self._condition.wait_until(time_ns)
+        self._pulse.begin()
         return not self._stopping
 
     def _note(self, error: Exception) -> None:

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import queue
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.safety.faults import FAULTS, start_thread
+from jetson_dnn_rt.safety.faults import FAULTS, Pulse, start_thread
 from jetson_dnn_rt.scheduling.job import Ending
 from jetson_dnn_rt.tasks import JobRecord, Work
 
@@ -48,18 +47,19 @@ class Delivery:
         # Of the jobs in the queue those whose pictures may be dropped: the latest.
         self._pictures: deque[Ending] = deque()
         self._picture_bytes = 0
-        self._busy_since_ns: int | None = None
+        self.pulse = Pulse()
         self.dropped_pictures = 0
         self.lost_records = 0
 
     def start(self) -> None:
         """Start the thread."""
-        self._thread = start_thread(self._deliver, THREAD, wanted=lambda: True)
+        self._thread = start_thread(self._deliver, THREAD, wanted=lambda: True, pulse=self.pulse)
 
     def put(self, observers: Sequence[Observer], ending: Ending) -> None:
         """Queue a job that ended; returns at once. Never called on two threads at once."""
         if self._queue.qsize() >= SHORT:
             self._make_room(ending)
+        self.pulse.give_work()
         self._queue.put((observers, ending))
 
     def wait(self, timeout_s: float) -> bool:
@@ -74,10 +74,10 @@ class Delivery:
         if self._thread is not None:
             self._thread.join(timeout_s)
 
-    def busy_s(self) -> float:
-        """Time that the observers have spent on the present record."""
-        since_ns = self._busy_since_ns
-        return 0.0 if since_ns is None else (time.monotonic_ns() - since_ns) * 1e-9
+    def count_lost(self) -> None:
+        """Count a record that observers do not get."""
+        with self._lock:
+            self.lost_records += 1
 
     def _make_room(self, ending: Ending) -> None:
         """Bound the memory of the jobs that wait."""
@@ -138,7 +138,7 @@ class Delivery:
             item.set()
         else:
             self._take(item[1])
-            self._count_lost()
+            self.count_lost()
             FAULTS.note_dropped(
                 "records for observers", f"an observer has not taken {MAX_RECORDS} of them"
             )
@@ -150,24 +150,33 @@ class Delivery:
                 self._forget_picture()
 
     def _deliver(self) -> None:
-        while (item := self._queue.get()) is not None:
+        while True:
+            if self._queue.empty():
+                self.pulse.rest()
+            item = self._queue.get()
+            if item is None:
+                return
             if isinstance(item, threading.Event):
                 item.set()
                 continue
-            observers, ending = item
-            if self._pictures:
-                self._take(ending)
-            self._busy_since_ns = time.monotonic_ns()
-            self._tell(observers, ending)
-            self._busy_since_ns = None
-            # A job's frame goes back to its pool now, not when the next job ends.
-            del item, observers, ending
+            try:
+                self.pulse.begin()
+                observers, ending = item
+                if self._pictures:
+                    self._take(ending)
+                self._tell(observers, ending)
+                # A job's frame goes back to its pool now, not when the next job ends.
+                del observers, ending
+            except BaseException as error:
+                self.count_lost()
+                FAULTS.note("records for observers", error)
+            del item
 
     def _tell(self, observers: Sequence[Observer], ending: Ending) -> None:
         try:
             record, work = ending.make_record(), ending.work
         except BaseException as error:
-            self._count_lost()
+            self.count_lost()
             FAULTS.note("records for observers", error)
             return
         for observer in observers:
@@ -176,7 +185,3 @@ class Delivery:
             except BaseException as error:
                 # One that fails, even with sys.exit(), must not stop the others.
                 FAULTS.note(f"an observer of task {record.task}", error)
-
-    def _count_lost(self) -> None:
-        with self._lock:
-            self.lost_records += 1

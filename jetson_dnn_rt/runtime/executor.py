@@ -14,18 +14,24 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from jetson_dnn_rt.clock import Clock, SteadyClock
 from jetson_dnn_rt.config.process import RealtimeConfig
 from jetson_dnn_rt.config.task import TaskConfig
-from jetson_dnn_rt.errors import FrameError, NotANumberError, RunCancelledError, StillRunningError
+from jetson_dnn_rt.errors import (
+    FrameError,
+    NotAnsweringError,
+    NotANumberError,
+    RunCancelledError,
+    StillRunningError,
+)
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.runtime.delivery import THREAD as DELIVERY_THREAD
 from jetson_dnn_rt.runtime.delivery import Delivery, Observer
 from jetson_dnn_rt.runtime.realtime import Realtime
-from jetson_dnn_rt.safety.faults import FAULTS, safe_text, start_thread
+from jetson_dnn_rt.safety.faults import FAULTS, Pulse, safe_text, start_thread
 from jetson_dnn_rt.scheduling.analysis import Estimate, TaskDemand, Verdict, analyse
 from jetson_dnn_rt.scheduling.engine import LOST, Engine
 from jetson_dnn_rt.scheduling.job import Job
@@ -36,12 +42,15 @@ from jetson_dnn_rt.tasks import Outcome, Stage, TaskParameters, Work, stage_name
 logger = logging.getLogger(__name__)
 
 WATCHDOG_THREAD = "rt-watchdog"
-WATCH_NS = 1_000_000_000  # the watchdog checks the threads at least this often
+WATCH_NS = 500_000_000  # the watchdog checks the threads at least this often
+ANSWER_S, FRAME_ANSWER_S = 0.4, 1.0
+"""Longest wait for the lock to ask for a snapshot, and to release a frame. The lock is held for
+microseconds; this long only by a selector, or a library below it, that does not return. Then
+diagnostics must still be made, and the thread that delivers frames must not be lost as well."""
 ASK_AGAIN_NS = 1_000_000
 """Pause after which a stage is told again to end; doubled each time, `MOST_DOUBLED` times."""
 MOST_DOUBLED = 6
 CANCEL_LIMIT_NS = 250_000_000  # a hanging stage that was told to end is given up after this
-DEAF_AFTER_S = 5.0  # observers that take longer for one record are reported
 
 MAX_RESTARTS = 3  # of a task within WINDOW_NS
 WINDOW_NS = 600_000_000_000
@@ -151,6 +160,7 @@ class _Worker:
     hangs: bool = False  # whether that is because it hangs
     abandoned: bool = False
     users: tuple[tuple[str, Stage], ...] = ()  # the tasks whose stage it was left behind in
+    pulse: Pulse = field(default_factory=Pulse)  # not of its stages: the watchdog times them
 
     @property
     def tasks(self) -> Collection[str]:
@@ -192,7 +202,9 @@ class Executor:
         # Called when the last of these workers has returned from its present stage.
         self._awaited: list[tuple[set[_Worker], Callable[[], None]]] = []
         self._leaving = False  # whether any task waits to be forgotten
-        self._watched_ns = 0
+        self._watchdog_pulse = Pulse()
+        self._asked_in_vain_ns = 0  # on the real clock, when the lock could not be had last
+        self.frames_refused = 0  # for that reason, without an outcome
         self._look_ns: int | None = None  # when the watchdog looks next, by its last plan
         self._sooner_ns: int | None = None  # when it must, because of what changed since
         self._observers: list[Observer] = []
@@ -214,7 +226,6 @@ class Executor:
         self._delivery.start()
         for index in range(self._engine.threads):
             self._start_worker(index)
-        self._watched_ns = self.clock.now_ns()
         self._start_watchdog()
 
     def stop(self, timeout_s: float = 1.0) -> bool:
@@ -501,9 +512,26 @@ class Executor:
         for name, entry in self._tasks.items():
             entry.urgency = classes[states[name].parameters.deadline_ns]
 
+    @contextlib.contextmanager
+    def _answering(self, limit_s: float) -> Iterator[None]:
+        """Hold the lock; `NotAnsweringError` when it cannot be had in time, who keeps it."""
+        # After one wait in vain the next are short: several tasks are asked in a row.
+        again = time.monotonic_ns() - self._asked_in_vain_ns < 1_000_000_000
+        if not self._condition.acquire(timeout=0.05 if again else limit_s):
+            self._asked_in_vain_ns = time.monotonic_ns()
+            stuck = (f"{thread}: {where}" for thread, where in FAULTS.stuck_threads.items())
+            raise NotAnsweringError(
+                "the executor does not answer, since a thread keeps its lock: "
+                f"{'; '.join(stuck) or 'for less than a second yet'}"
+            )
+        try:
+            yield
+        finally:
+            self._condition.release()
+
     def snapshot(self, task: str) -> TaskSnapshot:
-        """Counts and state of a task now."""
-        with self._condition:
+        """Counts and state of a task now; `NotAnsweringError` when they cannot be had."""
+        with self._answering(ANSWER_S):
             state, entry = self._engine.tasks[task], self._tasks[task]
             return TaskSnapshot(
                 parameters=state.parameters,
@@ -539,10 +567,11 @@ class Executor:
 
         With one call per task an idle worker would have taken the first before the second is
         there, and equal deadlines would differ. The frame must not be written to until its jobs
-        ended; `capture_ns` is on this executor's clock.
+        ended; `capture_ns` is on this executor's clock. `NotAnsweringError` when no job could be
+        released.
         """
         names = (tasks,) if isinstance(tasks, str) else tasks
-        with self._condition:
+        with self._answering(FRAME_ANSWER_S):
             now_ns = self.clock.now_ns()
             works = [Work(frame, urgency=self._tasks[name].urgency) for name in names]
             waits = False
@@ -551,23 +580,32 @@ class Executor:
                     job = self._engine.release(name, now_ns, capture_ns, work)
                     waits = waits or not job.ended
                 except Exception as error:
-                    if not self._engine.has_seen(work):
-                        with contextlib.suppress(Exception):  # it raises anyway, and is noted
+                    with contextlib.suppress(Exception):  # it raises anyway, and is noted
+                        if not self._engine.has_seen(work):
                             self._engine.reject(name, now_ns, capture_ns, work, LOST)
                     self._recover(error)
                     waits = True  # others may have become ready
-            if self._engine.cancels_for_urgent:
-                self._cancel_unwanted()
-            self._hand_over()
-            if waits:
-                self._condition.notify_all()
+            # The caller of a call that raises counts the frame as lost: now it is not.
+            with self._recovering():
+                if self._engine.cancels_for_urgent:
+                    self._cancel_unwanted()
+                self._hand_over()
+                if waits:
+                    self._condition.notify_all()
 
     def reject(self, task: str, frame: Frame, capture_ns: int, reason: str) -> None:
-        """Count a frame that arrived but cannot be used, as ``failed``."""
-        with self._condition:
-            with self._recovering():
-                self._engine.reject(task, self.clock.now_ns(), capture_ns, Work(frame), reason)
-            self._hand_over()
+        """Count a frame that arrived but cannot be used, as ``failed``.
+
+        `NotAnsweringError` when it cannot be; `frames_refused` counts those frames.
+        """
+        try:
+            with self._answering(FRAME_ANSWER_S):
+                with self._recovering():
+                    self._engine.reject(task, self.clock.now_ns(), capture_ns, Work(frame), reason)
+                self._hand_over()
+        except NotAnsweringError:
+            self.frames_refused += 1
+            raise
 
     def wait_idle(self, timeout_s: float) -> bool:
         """Wait until no job waits or runs and every record was delivered to the observers."""
@@ -582,18 +620,23 @@ class Executor:
         return {
             "pictures_dropped": delivery.dropped_pictures,
             "records_lost": delivery.lost_records,
+            "frames_refused": self.frames_refused,
             "selector_failure": self.selector_failure or "none",
         }
 
     # -- threads -------------------------------------------------------------------------------
 
     def _spawn(
-        self, target: Callable[[], None], name: str, wanted: Callable[[], bool] = lambda: False
+        self,
+        target: Callable[[], None],
+        name: str,
+        wanted: Callable[[], bool] = lambda: False,
+        pulse: Pulse | None = None,
     ) -> threading.Thread:
         """Start a thread; an exception is noted, the work is restarted as long as it is wanted."""
         self.clock.participate()
         try:
-            return start_thread(target, name, wanted=wanted, on_end=self.clock.leave)
+            return start_thread(target, name, wanted=wanted, on_end=self.clock.leave, pulse=pulse)
         except BaseException:
             self.clock.leave()
             raise
@@ -605,11 +648,12 @@ class Executor:
             lambda: self._work(worker),
             f"rt-worker-{index}",
             lambda: not (worker.abandoned or self._stopping),
+            worker.pulse,
         )
 
     def _start_watchdog(self) -> None:
         self._watchdog_thread = self._spawn(
-            self._watch, WATCHDOG_THREAD, lambda: not self._stopping
+            self._watch, WATCHDOG_THREAD, lambda: not self._stopping, self._watchdog_pulse
         )
 
     def _work(self, worker: _Worker) -> None:
@@ -618,6 +662,7 @@ class Executor:
         except Exception as refused:
             FAULTS.note("real-time set-up of a worker", refused)
         clock, condition, engine = self.clock, self._condition, self._engine
+        pulse = worker.pulse
         job: Job | None = None
         error: BaseException | None = None
         start_ns = end_ns = failures = 0
@@ -648,11 +693,13 @@ class Executor:
                         self._hand_over()
                         self._idle += 1
                         self._wake_ns = engine.ask_again_ns
+                        pulse.rest()
                         try:
                             condition.wait_until(engine.ask_again_ns)
                         finally:
                             self._idle -= 1
                             self._wake_ns = None
+                        pulse.begin()
                     if job is None:
                         self._hand_over()
                         return
@@ -680,6 +727,7 @@ class Executor:
                         self._pause(worker, min(failures * 10_000_000, 500_000_000))
                     continue
             start_ns = clock.now_ns()
+            pulse.rest()
             try:
                 if mates:
                     assert stage.run_batch is not None  # else the engine forms no batch
@@ -688,6 +736,7 @@ class Executor:
                     stage.run(job.work)
             except BaseException as raised:  # even SystemExit would only end this thread
                 error = raised
+            pulse.begin()
             end_ns = clock.now_ns()
 
     def _wake_another(self) -> None:
@@ -785,6 +834,7 @@ class Executor:
                 observers = (self._tasks[ending.job.task].observer, *self._observers)
                 self._delivery.put(observers, ending)
             except Exception as error:  # the others are delivered
+                self._delivery.count_lost()
                 FAULTS.note("delivery of records", error)
 
     def _wait_for(self, reached: Callable[[], bool], timeout_s: float) -> bool:
@@ -810,11 +860,13 @@ class Executor:
             self.realtime.apply_to_io()  # it has to be in time though all workers are busy
         except Exception as refused:
             FAULTS.note("real-time set-up of the watchdog", refused)
+        pulse = self._watchdog_pulse
         while True:
+            pulse.begin()
             with self._watchdog_condition:
                 self._sooner_ns = None
             with self._condition:
-                now_ns = self._watched_ns = self.clock.now_ns()
+                now_ns = self.clock.now_ns()
                 wake_ns = now_ns + WATCH_NS if self._tasks else None
                 for name, task in self._tasks.items():
                     wake_ns = min(wake_ns or 0, now_ns + task.stage_timeout_ns)
@@ -829,6 +881,8 @@ class Executor:
                         wake_ns = min(wake_ns or due_ns, due_ns)
                 self._look_ns = wake_ns
                 self._hand_over()
+                if self._idle and self._engine.has_ready:
+                    self._wake_another()  # whoever released a job may have failed to
                 if not self._stopping:
                     self._check_threads()
             with self._watchdog_condition:
@@ -836,6 +890,8 @@ class Executor:
                     return
                 if self._sooner_ns is not None:
                     wake_ns = min(wake_ns or self._sooner_ns, self._sooner_ns)
+                if wake_ns is None:
+                    pulse.rest()
                 self._watchdog_condition.wait_until(wake_ns)
                 if self._stopping:
                     return
@@ -897,7 +953,7 @@ class Executor:
                 self._look_at_latest(self._look_at(worker, job, now_ns))
 
     def _check_threads(self) -> None:
-        """Replace workers that have died, and report observers that do not return."""
+        """Replace workers that have died."""
         for worker in list(self._workers):
             if worker.thread is None or not worker.thread.is_alive():
                 FAULTS.note_dead(f"rt-worker-{worker.index}", "the thread has ended")
@@ -906,24 +962,15 @@ class Executor:
                     worker.job = None
                     self._recover(RuntimeError("a worker has died"))
                 self._start_worker(worker.index)
-        busy_s = self._delivery.busy_s()
-        if busy_s > DEAF_AFTER_S:
-            FAULTS.note_dead(DELIVERY_THREAD, f"an observer has not returned for {busy_s:.0f} s")
-        elif DELIVERY_THREAD in FAULTS.dead_threads:
-            FAULTS.note_alive(DELIVERY_THREAD)
 
     def check_watchdog(self) -> None:
-        """Check that the watchdog still works, and replace it if it has died."""
+        """Replace the watchdog if it has died."""
         if not self._started or self._stopping:
             return
         thread = self._watchdog_thread
         if thread is None or not thread.is_alive():
             FAULTS.note_dead(WATCHDOG_THREAD, "the thread has ended")
             self._start_watchdog()
-        elif self._tasks and self.clock.now_ns() - self._watched_ns > 5 * WATCH_NS:
-            FAULTS.note_dead(WATCHDOG_THREAD, "it has not looked for 5 s")
-        elif WATCHDOG_THREAD in FAULTS.dead_threads:
-            FAULTS.note_alive(WATCHDOG_THREAD)
 
     def _stage_timeout_ns(self, job: Job) -> int:
         """Time-out of the running stage; for a batch, the longest of its members'."""
@@ -992,12 +1039,13 @@ class Executor:
         return sum(task in worker.tasks for worker in self._hung)
 
     def _begin_restart(self, name: str, task: _Entry) -> None:
-        task.restarts.due_ns, task.restarting = None, True
+        task.restarting = True
         try:
             self._spawn(lambda: self._restart(name, task), f"rt-restart-{name}")
         except BaseException:
-            task.restarting = False
+            task.restarting = False  # it stays due: the next look tries again
             raise
+        task.restarts.due_ns = None
 
     def _restart(self, name: str, task: _Entry) -> None:
         """Make new stages for a task whose old ones may still be in use by a hung thread."""

@@ -10,13 +10,20 @@ threads that note faults (cameras, traces, observers) cannot reach the node that
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import FrameType
+from typing import ParamSpec, TypeVar
 
 logger = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 MAX_KINDS = 32
 """Kinds with a count of their own; further ones are counted together, which bounds memory."""
@@ -28,6 +35,49 @@ LONGEST_TEXT = 500
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 0.5
 """Pause before a failing thread is restarted: doubled each time, from the first to the second."""
+
+
+STUCK_S = 1.0
+"""A step of a thread that takes longer is reported: with diagnostics once a second it is named
+within two seconds."""
+
+PACKAGE = __name__.partition(".")[0]
+
+
+class Pulse:
+    """When a thread began its present step; 0 while it waits for work.
+
+    Set by the thread, or by whoever gives it work while it waits; read by any.
+    """
+
+    __slots__ = ("since_ns",)
+
+    def __init__(self) -> None:
+        self.since_ns = 0
+
+    def begin(self) -> None:
+        """A step begins, and the one before has ended."""
+        self.since_ns = time.monotonic_ns()
+
+    def give_work(self) -> None:
+        """There is work: from now on the thread has something to do."""
+        if not self.since_ns:
+            self.since_ns = time.monotonic_ns()
+
+    def rest(self) -> None:
+        """The thread waits for work from now on."""
+        self.since_ns = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """A thread that does not go on: for how long, and where it is."""
+
+    seconds: float
+    place: str
+
+    def __str__(self) -> str:
+        return f"{self.seconds:.1f} s in {self.place}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,22 +105,30 @@ def describe_error(error: BaseException) -> str:
 
 
 class FaultLog:
-    """Counts of faults and the threads that died; every method may be called on any thread."""
+    """Counts of faults, threads that died or do not go on; any thread may call every method."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._faults: dict[str, Fault] = {}
         self._dead: dict[str, str] = {}
+        self._pulses: dict[str, tuple[Pulse, int]] = {}
 
     def note(self, place: str, error: BaseException) -> None:
         """Count an exception by its type and `place`; log the first of a kind with its traceback.
 
         `place` is where it was caught, from a fixed set of names: ``subscription image_raw``.
+        Never raises an `Exception`: who calls it is handling one, and often the last to do so.
         """
-        if self._count(f"{place}: {type(error).__name__}", safe_text(error)):
-            logger.error(
-                "%s failed; further faults of this kind are only counted", place, exc_info=error
-            )
+        try:
+            if self._count(f"{place}: {type(error).__name__}", safe_text(error)):
+                logger.error(
+                    "%s failed; further faults of this kind are only counted",
+                    place,
+                    exc_info=error,
+                )
+        except Exception as second:  # without memory nothing can be logged, but this is said
+            with contextlib.suppress(Exception):
+                self._count(f"{place}: {type(second).__name__}", safe_text(second))
 
     def note_dropped(self, place: str, reason: str) -> None:
         """Count a dropped value of another process; the first of a place is logged.
@@ -100,6 +158,34 @@ class FaultLog:
         with self._lock:
             self._dead.pop(thread, None)
 
+    def watch(self, thread: str, pulse: Pulse) -> None:
+        """Report the calling thread, by this name, while a step of it takes too long."""
+        with self._lock:
+            self._pulses[thread] = pulse, threading.get_ident()
+
+    def unwatch(self, thread: str, pulse: Pulse) -> None:
+        """The thread ends; another one of its name may be watched already."""
+        with self._lock:
+            if thread in self._pulses and self._pulses[thread][0] is pulse:
+                del self._pulses[thread]
+
+    @property
+    def stuck_threads(self) -> dict[str, Stuck]:
+        """Threads that have been at one step for `STUCK_S` or longer, the longest first."""
+        now_ns, found = time.monotonic_ns(), []
+        with self._lock:
+            for thread, (pulse, ident) in self._pulses.items():
+                since_ns = pulse.since_ns
+                if since_ns and now_ns - since_ns >= STUCK_S * 1e9:
+                    found.append(((now_ns - since_ns) / 1e9, thread, ident))
+        if not found:
+            return {}
+        frames = sys._current_frames()
+        return {
+            thread: Stuck(seconds, find_place(frames.get(ident)))
+            for seconds, thread, ident in sorted(found, reverse=True)
+        }
+
     @property
     def dead_threads(self) -> dict[str, str]:
         """Threads that are missing, each with the reason."""
@@ -118,8 +204,27 @@ class FaultLog:
             self._dead.clear()
 
 
+def find_place(frame: FrameType | None) -> str:
+    """Line of the package that a frame is in, or was called from: ``runtime/task.py:31 load``."""
+    while frame is not None:
+        module = str(frame.f_globals.get("__name__", ""))
+        if module.partition(".")[0] == PACKAGE:
+            path = module.partition(".")[2].replace(".", "/")
+            return f"{path}.py:{frame.f_lineno} {frame.f_code.co_name}"
+        frame = frame.f_back
+    return "code of another package"
+
+
 FAULTS = FaultLog()
 """Faults of this process."""
+
+
+def _try(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
+    """Call what may fail where nobody is left to handle it; None then."""
+    try:
+        return call(*args, **kwargs)
+    except BaseException:
+        return None
 
 
 def start_thread(
@@ -129,40 +234,59 @@ def start_thread(
     wanted: Callable[[], bool] | None = None,
     on_death: Callable[[BaseException], None] = lambda error: None,
     on_end: Callable[[], None] = lambda: None,
+    pulse: Pulse | None = None,
     faults: FaultLog = FAULTS,
 ) -> threading.Thread:
     """Start a daemon thread whose failure is noted at once.
 
     With `wanted`, `run` is restarted after an exception as long as that returns true: for work
     that keeps its state outside `run`. Without it the thread is reported as dead under its name,
-    and `on_death` is called on it with the exception. `on_end` is called on it in any case.
+    and `on_death` is called on it with the exception. `on_end` is called on it in any case. With
+    `pulse`, which `run` keeps, it is reported while a step takes too long.
     """
+
+    def run_once() -> BaseException | None:
+        try:
+            faults.note_alive(name)
+            if pulse is not None:
+                pulse.begin()
+                faults.watch(name, pulse)
+            run()
+        except BaseException as error:
+            return error
+        finally:
+            if pulse is not None:
+                pulse.rest()
+        return None
 
     def guarded() -> None:
         pause_s = FIRST_PAUSE_S
-        faults.note_alive(name)
         while True:
-            started = time.monotonic()
-            try:
-                run()
+            started = _try(time.monotonic) or 0.0
+            error = run_once()
+            if error is None:
                 return
-            except BaseException as error:
-                faults.note(f"thread {name}", error)
-                if wanted is None:
-                    faults.note_dead(name, describe_error(error))
-                    on_death(error)
-                    return
-                if time.monotonic() - started > 10 * LONGEST_PAUSE_S:
-                    pause_s = FIRST_PAUSE_S
-                time.sleep(pause_s)
-                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
-                if not wanted():
-                    return
+            # Whatever fails here, in want of memory say, nobody else would tell, or go on.
+            _try(faults.note, f"thread {name}", error)
+            if wanted is None:
+                _try(
+                    faults.note_dead, name, _try(describe_error, error) or "it cannot be told why"
+                )
+                _try(on_death, error)
+                return
+            if (_try(time.monotonic) or 0.0) - started > 10 * LONGEST_PAUSE_S:
+                pause_s = FIRST_PAUSE_S
+            _try(time.sleep, pause_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+            if _try(wanted) is False:
+                return
 
     def run_guarded() -> None:
         try:
             guarded()
         finally:
+            if pulse is not None:
+                faults.unwatch(name, pulse)
             on_end()
 
     thread = threading.Thread(target=run_guarded, name=name, daemon=True)

@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jetson_dnn_rt.safety.faults import start_thread
+from jetson_dnn_rt.safety.faults import Pulse, start_thread
 from jetson_dnn_rt.tasks import JobRecord
 from jetson_dnn_rt.traces.room import TraceRoom
 from jetson_dnn_rt.traces.schema import (
@@ -128,7 +128,8 @@ class TraceWriter:
         self._part_jobs = 0
         self._begin_part()
         # Restarted after a fault, with the waiting jobs: it ends in any case once closing.
-        self._thread = start_thread(self._run, "trace", wanted=lambda: True)
+        self._pulse = Pulse()
+        self._thread = start_thread(self._run, "trace", wanted=lambda: True, pulse=self._pulse)
 
     def write(
         self,
@@ -218,13 +219,19 @@ class TraceWriter:
     def _run(self) -> None:
         closing = False
         while not closing:
-            self._wake.wait(BATCH_SECONDS)
+            # In two steps: one of a second would count as stuck.
+            for _ in range(2):
+                self._pulse.begin()
+                if self._wake.wait(BATCH_SECONDS / 2):
+                    break
+            self._pulse.begin()
             self._wake.clear()
             self._alive_s = time.monotonic()
             closing = self._closing
             while self._pending:
                 count = min(BATCH_JOBS, len(self._pending))
                 self._append([self._pending.popleft() for _ in range(count)])
+                self._pulse.begin()
                 self._alive_s = time.monotonic()
                 self._stalled = False
                 self._space.set()

@@ -164,6 +164,27 @@ def test_a_platform_with_a_fault_does_not_end_its_thread(
     assert thread.stop(TIMEOUT_S)
 
 
+def test_clocks_that_could_not_be_restored_are_restored_at_the_next_try(
+    board, platform, monkeypatch
+):
+    """Campaign of faults: they stayed as they were set for as long as the process lived."""
+    before = read_settings(board)
+    thread = ClockThread(platform, make_clocks(platform.space))
+    thread.start()
+    thread.request(0, 0)
+    wait(lambda: thread.position == 0, "the slowest clocks")
+    close, failures = platform.close, [RuntimeError("once")]
+
+    def fail_first():
+        if failures:
+            raise failures.pop()
+        close()
+
+    monkeypatch.setattr(platform, "close", fail_first)
+    assert thread.stop(TIMEOUT_S)
+    assert read_settings(board).items() >= before.items()
+
+
 def test_a_watch_notes_clocks_that_others_change(board):
     platform = detect(board.root, files=board)
     before = platform.space.describe(platform.space.nearest(platform.read()))

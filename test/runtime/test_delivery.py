@@ -257,8 +257,46 @@ def test_a_record_that_cannot_be_made_costs_no_other():
             delivery.put([observe], ending)
     assert seen == [0, 2, 3]
     assert delivery.lost_records == 1
-    assert delivery.busy_s() == 0.0
+    assert delivery.pulse.since_ns == 0
     assert {fault.kind for fault in FAULTS.snapshot()} == {
         "records for observers: _UnprintableError",
         "an observer of task task: _UnprintableError",
     }
+
+
+def test_an_observer_that_does_not_return_is_named(monkeypatch):
+    """Campaign of faults: it was told after 5 s, by the watchdog, if that could look."""
+    monkeypatch.setattr("jetson_dnn_rt.safety.faults.STUCK_S", 0.0)
+    entered, let_go = threading.Event(), threading.Event()
+
+    def block(record, work):
+        entered.set()
+        assert let_go.wait(60)
+
+    with started() as delivery:
+        delivery.put([block], make_ending(0))
+        assert entered.wait(60)
+        assert FAULTS.stuck_threads["rt-delivery"].place.startswith("runtime/delivery.py:")
+        let_go.set()
+    assert "rt-delivery" not in FAULTS.stuck_threads
+
+
+def test_a_picture_that_cannot_be_counted_off_costs_one_record_which_is_counted(monkeypatch):
+    """Campaign of faults: the thread was restarted, and the record had gone without a trace."""
+    seen: list[int] = []
+    delivery, failures = Delivery(), [RuntimeError("once")]
+    take = delivery._take
+
+    def fail(ending):
+        if failures:
+            raise failures.pop()
+        take(ending)
+
+    monkeypatch.setattr(delivery, "_take", fail)
+    for sequence in range(5):  # not started yet: they wait, with pictures that count
+        delivery.put([lambda record, work: seen.append(record.sequence)], make_ending(sequence))
+    with started(delivery):
+        pass
+    assert (len(seen), delivery.lost_records) == (4, 1)
+    (fault,) = FAULTS.snapshot()
+    assert fault.kind == "records for observers: RuntimeError"

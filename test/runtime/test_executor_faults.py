@@ -9,12 +9,20 @@ import threading
 from collections import Counter
 
 import pytest
-from executor_bench import HANG_NS, MS, Bench, frame, parameters
+from executor_bench import HANG_NS, MS, PLAIN, Bench, frame, parameters
 from raising import RaisingSelector, Saboteur, SpoiledEngine, spoil_engine
 
-from jetson_dnn_rt.errors import StillRunningError
-from jetson_dnn_rt.runtime.executor import MAX_HUNG, MAX_TASK_RETRIED, RETRY_NS, Restarts
-from jetson_dnn_rt.safety.faults import FAULTS
+from jetson_dnn_rt.errors import NotAnsweringError, StillRunningError
+from jetson_dnn_rt.runtime import executor as executor_module
+from jetson_dnn_rt.runtime.executor import (
+    MAX_HUNG,
+    MAX_TASK_RETRIED,
+    RETRY_NS,
+    WATCH_NS,
+    Executor,
+    Restarts,
+)
+from jetson_dnn_rt.safety.faults import FAULTS, Pulse, start_thread
 from jetson_dnn_rt.scheduling.selection import StaticSelector
 from jetson_dnn_rt.tasks import Outcome, Stage
 
@@ -371,6 +379,98 @@ def test_a_dead_worker_is_replaced_within_a_second(bench):
     bench.run_to(1010)
     assert "rt-worker-0" not in FAULTS.dead_threads
     assert sorted(r.outcome.value for r in bench.finish()) == ["failed", "met"]
+
+
+class HangingSelector(StaticSelector):
+    """A policy that does not return: it is asked while the executor's lock is held."""
+
+    def __init__(self):
+        self.entered, self.let_go = threading.Event(), threading.Event()
+
+    def released(self, state, job, now_ns):
+        self.entered.set()
+        assert self.let_go.wait(60.0)
+
+
+def test_a_policy_that_does_not_return_is_named_and_stops_nobody_else(monkeypatch):
+    """Campaign of faults: whoever asked for diagnostics, or brought a frame, hung as well."""
+    monkeypatch.setattr(executor_module, "ANSWER_S", 0.01)
+    monkeypatch.setattr(executor_module, "FRAME_ANSWER_S", 0.01)
+    monkeypatch.setattr("jetson_dnn_rt.safety.faults.STUCK_S", 0.0)
+    executor = Executor(1, realtime=PLAIN)
+    records, selector = [], HangingSelector()
+    executor.add_task(
+        parameters("a", 10_000), {"v": [Stage("only", lambda work: None)]},
+        lambda record, work: records.append(record),
+    )  # fmt: skip
+    executor.set_selector(selector)
+    executor.start()
+    first = start_thread(
+        lambda: executor.submit("a", frame(0), executor.clock.now_ns()), "camera", pulse=Pulse()
+    )
+    assert selector.entered.wait(60.0)
+    with pytest.raises(NotAnsweringError, match=r"keeps its lock: .*camera: .* s in "):
+        executor.snapshot("a")
+    with pytest.raises(NotAnsweringError):
+        executor.submit("a", frame(1), 0)
+    with pytest.raises(NotAnsweringError):
+        executor.reject("a", frame(1), 0, "not released")
+    assert executor.describe()["frames_refused"] == 1
+    selector.let_go.set()
+    first.join(60.0)
+    monkeypatch.setattr(executor_module, "FRAME_ANSWER_S", 60.0)
+    executor._asked_in_vain_ns = 0
+    executor.submit("a", frame(2), executor.clock.now_ns())
+    assert executor.wait_idle(60.0)
+    assert sorted(r.sequence for r in records) == [0, 2]
+    check_counts(executor.snapshot("a"))
+    executor.stop(5.0)
+
+
+@pytest.mark.parametrize("method", ["_hand_over", "_cancel_unwanted"])
+def test_a_frame_that_was_released_is_not_told_as_lost(bench, monkeypatch, method):
+    """Campaign of faults: who called rejected the frame then, and it had two outcomes."""
+    bench.add("a", 100, 1)
+    bench.executor._engine.cancels_for_urgent = True
+    bench.executor.start()
+    saboteur = Saboteur(0, 1.0, 1)
+    saboteur.spoil(bench.executor, [method])
+    bench.submit("a", 0)
+    bench.run_to(100)
+    assert saboteur.raised == [method]
+    assert [r.outcome for r in bench.finish()] == [Outcome.MET]
+
+
+def test_a_job_nobody_was_woken_for_is_found_by_the_watchdog(bench, monkeypatch):
+    """Campaign of faults: it waited for the next frame, which may not come."""
+    bench.add("a", 10 * S, 1)
+    bench.executor.start()
+    bench.clock.settle()
+    condition = bench.executor._condition
+    monkeypatch.setattr(condition, "notify_all", lambda: None)
+    bench.executor.submit("a", frame(0), 0)
+    monkeypatch.undo()
+    bench.run_to(WATCH_NS // MS + 2)
+    assert [r.outcome for r in bench.finish()] == [Outcome.MET]
+
+
+def test_a_restart_that_finds_no_thread_is_tried_again(bench, monkeypatch):
+    """Campaign of faults: the task stayed ``restarting`` for ever."""
+    task = Hanging(bench)
+    spawn, failures = bench.executor._spawn, [RuntimeError("can't start new thread")]
+
+    def fail(target, name, *args):
+        if failures and name.startswith("rt-restart"):
+            raise failures.pop()
+        return spawn(target, name, *args)
+
+    monkeypatch.setattr(bench.executor, "_spawn", fail)
+    bench.executor.start()
+    bench.submit("a", 0)
+    bench.run_to(S)
+    assert len(task.restarts_ns) == 1
+    assert task.snapshot.suspended == ""
+    bench.finish()
 
 
 # -- removal -----------------------------------------------------------------------------------

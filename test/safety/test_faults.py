@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 import logging
+import threading
 
 import pytest
 
-from jetson_dnn_rt.safety.faults import MAX_KINDS, OTHERS, FaultLog, safe_text, start_thread
+from jetson_dnn_rt.safety.faults import MAX_KINDS, OTHERS, FaultLog, Pulse, safe_text, start_thread
 
 
 def test_a_kind_is_logged_once_and_counted_each_time(caplog):
@@ -99,3 +100,68 @@ def test_a_thread_that_is_not_wanted_any_more_ends():
     thread.join(5.0)
     assert not thread.is_alive()
     assert not faults.dead_threads
+
+
+def test_noting_a_fault_never_raises(monkeypatch):
+    """Campaign of faults: without memory the log raised, and with it what survived the fault."""
+    faults = FaultLog()
+
+    def log(*args, **kwargs):
+        raise MemoryError("no memory for a traceback")
+
+    monkeypatch.setattr("jetson_dnn_rt.safety.faults.logger.error", log)
+    faults.note("timer report", ValueError("why"))
+    kinds = [(fault.kind, fault.text) for fault in faults.snapshot()]
+    assert kinds == [
+        ("timer report: ValueError", "why"),
+        ("timer report: MemoryError", "no memory for a traceback"),
+    ]
+
+
+@pytest.mark.parametrize("broken", ["note", "wanted", "note_alive"])
+def test_a_thread_goes_on_though_handling_its_fault_fails(monkeypatch, broken):
+    """Campaign of faults: the thread ended, and nobody had noted it."""
+    faults, runs, failures = FaultLog(), [], [MemoryError("no memory")]
+
+    def fail(*args):
+        if failures:
+            raise failures.pop()
+        return True
+
+    if broken != "wanted":
+        monkeypatch.setattr(faults, broken, fail)
+
+    def run():
+        runs.append(None)
+        if len(runs) < 3:
+            raise OSError("a device that comes back")
+
+    wanted = fail if broken == "wanted" else lambda: True
+    start_thread(run, "camera", wanted=wanted, faults=faults).join(5.0)
+    assert len(runs) == 3
+    assert not failures
+
+
+def test_a_thread_that_does_not_go_on_is_named(monkeypatch):
+    """Campaign of faults: a hang of a thread that reads no frames was told after 5 s or never."""
+    monkeypatch.setattr("jetson_dnn_rt.safety.faults.STUCK_S", 0.0)
+    faults, pulse = FaultLog(), Pulse()
+    entered, let_go = threading.Event(), threading.Event()
+
+    def run():
+        entered.set()
+        let_go.wait(60.0)
+
+    thread = start_thread(run, "clocks", pulse=pulse, faults=faults)
+    assert entered.wait(60.0)
+    (stuck,) = faults.stuck_threads.items()
+    assert stuck[0] == "clocks"
+    # Of the package: where it called what waits.
+    assert stuck[1].place.startswith("safety/faults.py:")
+    pulse.rest()
+    assert not faults.stuck_threads
+    pulse.give_work()
+    assert list(faults.stuck_threads) == ["clocks"]
+    let_go.set()
+    thread.join(60.0)
+    assert not faults.stuck_threads

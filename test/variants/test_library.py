@@ -5,19 +5,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import logging
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
 from library_entries import FACTS, FILES, make_key, read_content, reseal, snapshot, store
+from library_storm import storm
 
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.variants.library import library as library_module
@@ -127,48 +125,11 @@ def once(monkeypatch, name, then):
     return done
 
 
-_ROUNDS = 15
-_STORE_AGAIN_AND_AGAIN = """
-import json, sys
-from pathlib import Path
-from jetson_dnn_rt.safety.records import read_record
-from jetson_dnn_rt.variants.library.library import EntryKey, Library
-
-library, number = Library(Path(sys.argv[1])), sys.argv[2]
-key = read_record(EntryKey, json.loads(sys.argv[3]))
-print("ready", flush=True)
-sys.stdin.readline()
-for index in range(int(sys.argv[4])):
-    data = f"{number} {index}".encode() * 500
-    assert library.store(key, {"a": data, "b": data[::-1]}, {}).path is not None
-    found = library.load(key)
-    # None for the moment in which the other one changes the entry; never a half one.
-    assert found is None or found.files["a"] == found.files["b"][::-1]
-"""
-
-
-def test_two_processes_that_store_the_same_at_once(library):
-    key = json.dumps(dataclasses.asdict(make_key()))
-    command = [sys.executable, "-c", _STORE_AGAIN_AND_AGAIN, library.root]
-    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    processes = [
-        subprocess.Popen([*command, str(n), key, str(_ROUNDS)], text=True, **pipes)
-        for n in range(2)
-    ]
-    for process in processes:
-        assert process.stdout.readline() == "ready\n"
-    # `communicate` would start one after the other.
-    for process in processes:
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    for process in processes:
-        _, errors = process.communicate(timeout=300)
-        # Nothing is reported either: no half entry was seen, and every store found its place.
-        assert (process.returncode, errors) == (0, "")
-    entry = library.load(make_key())
-    assert entry.files["a"].endswith(f" {_ROUNDS - 1}".encode())
-    assert [listing.problem for listing in library.entries()] == [""]
-    assert list((library.root / ".tmp").iterdir()) == []
+def test_processes_that_store_the_same_at_once(library):
+    """EDGES campaign 7: nobody sees half an entry, every store finds its place."""
+    figures, found = storm(library.root, processes=8, rounds=5)
+    assert found == []
+    assert figures["stores"] == 40
 
 
 def test_a_reader_that_is_overtaken_reads_the_new_entry(library, monkeypatch, caplog):

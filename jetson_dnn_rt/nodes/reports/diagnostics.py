@@ -32,6 +32,10 @@ OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.E
 RECENT_FAULT_NS = 60_000_000_000
 """A fault is a warning for this long; later it is only counted."""
 
+STUCK_ERROR_S = 10.0
+"""A thread that has been at one step for longer is an error, before a warning: a part of a trace
+may take seconds to close, a slow device to be read."""
+
 TEXT_LIMIT = 200
 """Characters of a fault's last text that are shown."""
 
@@ -98,16 +102,18 @@ def make_status(level: bytes, message: str, values: Mapping[str, object]) -> Dia
 
 
 def process_status() -> DiagnosticStatus:
-    """Make the status ``process_status``: faults of the whole process, dead threads.
+    """Make the status ``process_status``: faults of the whole process, dead and stuck threads.
 
-    ERROR while a thread that is needed is missing, WARN for a minute after a fault.
+    ERROR while a thread that is needed is missing or stuck, WARN for a minute after a fault.
     """
-    faults, dead = FAULTS.snapshot(), FAULTS.dead_threads
+    faults, dead, stuck = FAULTS.snapshot(), FAULTS.dead_threads, FAULTS.stuck_threads
     values: dict[str, object] = {
         "faults": sum(fault.count for fault in faults),
         "dead_threads": ", ".join(dead) or "none",
+        "stuck_threads": ", ".join(stuck) or "none",
     }
     values |= {f"dead.{thread}": reason for thread, reason in dead.items()}
+    values |= {f"stuck.{thread}": where for thread, where in stuck.items()}
     for fault in faults:
         values[f"fault.{fault.kind}"] = f"{fault.count}, last: {fault.text[:TEXT_LIMIT]}"
     level, message = OK, "no fault" if not faults else "no fault in the last minute"
@@ -115,6 +121,10 @@ def process_status() -> DiagnosticStatus:
     recent = [fault for fault in faults if now_ns - fault.last_ns < RECENT_FAULT_NS]
     if dead:
         level, message = ERROR, "threads have died: " + ", ".join(dead)
+    elif stuck:
+        thread, longest = next(iter(stuck.items()))
+        level = ERROR if longest.seconds >= STUCK_ERROR_S else WARN
+        message = f"thread {thread} does not go on: {longest}"
     elif recent:
         last = max(recent, key=lambda fault: fault.last_ns)
         level, message = WARN, f"{last.kind}: {last.text[:TEXT_LIMIT]}"

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from jetson_dnn_rt.safety.faults import FAULTS, start_thread
+from jetson_dnn_rt.safety.faults import FAULTS, Pulse, start_thread
 
 Item = TypeVar("Item")
 
@@ -32,13 +32,17 @@ class Mailbox(Generic[Item]):
         self._condition = threading.Condition()
         self._stopping = False
         self.dropped = 0
-        self._thread = start_thread(self._run, name, wanted=lambda: not self._stopping)
+        self._pulse = Pulse()
+        self._thread = start_thread(
+            self._run, name, wanted=lambda: not self._stopping, pulse=self._pulse
+        )
 
     def put(self, item: Item) -> None:
         """Queue an item; returns at once."""
         with self._condition:
             self.dropped += len(self._items) == self._items.maxlen
             self._items.append(item)
+            self._pulse.give_work()
             self._condition.notify()
 
     def close(self, timeout_s: float = 1.0, *, finish: bool = False) -> None:
@@ -59,9 +63,11 @@ class Mailbox(Generic[Item]):
         while True:
             with self._condition:
                 while not self._items and not self._stopping:
+                    self._pulse.rest()
                     self._condition.wait()
                 if not self._items:
                     return
+                self._pulse.begin()
                 item = self._items.popleft()
             try:
                 self._handle(item)
