@@ -156,11 +156,11 @@ class Delivery:
             item = self._queue.get()
             if item is None:
                 return
-            if isinstance(item, threading.Event):
-                item.set()
-                continue
             try:
                 self.pulse.begin()
+                if isinstance(item, threading.Event):
+                    item.set()
+                    continue
                 observers, ending = item
                 if self._pictures:
                     self._take(ending)

@@ -108,7 +108,7 @@ class FaultLog:
     """Counts of faults, threads that died or do not go on; any thread may call every method."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a destructor may fail while it is held
         self._faults: dict[str, Fault] = {}
         self._dead: dict[str, str] = {}
         self._pulses: dict[str, tuple[Pulse, int]] = {}
@@ -217,6 +217,15 @@ def find_place(frame: FrameType | None) -> str:
 
 FAULTS = FaultLog()
 """Faults of this process."""
+
+
+def note_destructors() -> None:
+    """Note what destructors raise, in this process, which Python only prints."""
+
+    def note(args: sys.UnraisableHookArgs) -> None:
+        FAULTS.note("a destructor", args.exc_value or args.exc_type())
+
+    sys.unraisablehook = note
 
 
 def _try(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:

@@ -873,6 +873,10 @@ class Engine:
         # Of the variant that the frame began with: a faster one shows as being ahead.
         profile_ns = state.medians_ns(job.path[0][0]) if job.path else ()
         ending = Ending(job, outcome, reason, now_ns, profile_ns)
+        # What may raise comes first.
+        if state.in_flight is job:
+            self._places.leave(job, now_ns)
+        self._ended.append(ending)
         job.ended = True
         state.outcomes[outcome] += 1
         state.misses_in_a_row = 0 if outcome is Outcome.MET else state.misses_in_a_row + 1
@@ -887,8 +891,6 @@ class Engine:
             state.waiting = None
         if state.in_flight is job:
             state.in_flight = None
-            self._places.leave(job, now_ns)
-        self._ended.append(ending)
         if outcome in _TOLD_AT_ONCE:
             self.has_results = True
         return ending

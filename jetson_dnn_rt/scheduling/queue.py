@@ -66,8 +66,8 @@ class ReadyQueue:
         """Put a popped job that did not run back to its old place among equals."""
         started = job.start_ns is not None
         rank = self.rank(job, parameters, misses_in_a_row, job.ready_ns, started=started)
-        job.queued = True
         heapq.heappush(self.beside if beside else self.entries, (rank, job.place, job))
+        job.queued = True  # last: where the heap has no room, nobody must believe that it is there
 
     def pop(self) -> Job | None:
         """Remove and return the first job that has not ended; None when there is none."""
@@ -111,10 +111,10 @@ class SpareQueue:
 
     def push(self, job: Job, rank: Rank, limit_ns: int) -> None:
         """Add a job from the ready queue; by current estimates it is hopeless after `limit_ns`."""
-        job.queued = True
         _drop_invalid(self.entries)
         heapq.heappush(self.entries, (rank, job.place, job))
         heapq.heappush(self._by_limit, (limit_ns, job.place, job))
+        job.queued = True
 
     def pop(self) -> Job | None:
         """Remove and return the first in the order of the discipline; None when empty."""

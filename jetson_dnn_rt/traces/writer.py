@@ -116,6 +116,7 @@ class TraceWriter:
         # Counted by the caller's thread, and by the writer's.
         self._taken = self._refused = 0
         self._stored = self._failed = 0
+        self._at_work = 0  # jobs of the batch that is being written
         earlier = list(find_part_files(folder))
         for file in earlier:
             # An unfinished Parquet file is useless: its stream still exists.
@@ -148,10 +149,14 @@ class TraceWriter:
         """
         pending = self._pending
         self._taken += 1
-        if self._closing or (len(pending) >= QUEUE_LIMIT and not (wait and self._wait())):
-            self._refused += 1
-            return
-        pending.append((record, stamp_ns, warm_up))
+        try:
+            if self._closing or (len(pending) >= QUEUE_LIMIT and not (wait and self._wait())):
+                self._refused += 1
+                return
+            pending.append((record, stamp_ns, warm_up))
+        except BaseException:
+            self._refused += 1  # no memory
+            raise
         # Not woken for each job: that would take the interpreter from the workers every time.
         if len(pending) >= BATCH_JOBS and not self._wake.is_set():
             self._wake.set()
@@ -217,6 +222,7 @@ class TraceWriter:
     # -- the writer's thread -------------------------------------------------------------------
 
     def _run(self) -> None:
+        self._give_up()  # restarted: what was at work is gone
         closing = False
         while not closing:
             # In two steps: one of a second would count as stuck.
@@ -229,8 +235,11 @@ class TraceWriter:
             self._alive_s = time.monotonic()
             closing = self._closing
             while self._pending:
-                count = min(BATCH_JOBS, len(self._pending))
-                self._append([self._pending.popleft() for _ in range(count)])
+                items: list[_Item] = []
+                while self._pending and self._at_work < BATCH_JOBS:
+                    items.append(self._pending.popleft())
+                    self._at_work += 1
+                self._append(items)
                 self._pulse.begin()
                 self._alive_s = time.monotonic()
                 self._stalled = False
@@ -246,15 +255,19 @@ class TraceWriter:
             self._write(batch)
         except BaseException as error:
             # After any error the next batch is tried: the disk may have room by then.
-            self._failed += len(items)
+            self._give_up()
             if not isinstance(error, Exception):
                 raise
             self._note(error)
             return
-        self._stored += len(items)
-        self._part_jobs += len(items)
+        self._part_jobs += self._at_work
+        self._stored, self._at_work = self._stored + self._at_work, 0
         if self._part and self._part.size >= self._part_bytes:
             self._end_part()
+
+    def _give_up(self) -> None:
+        """The jobs at work are lost."""
+        self._failed, self._at_work = self._failed + self._at_work, 0
 
     def _write(self, batch: pa.Buffer) -> None:
         while True:
@@ -291,8 +304,8 @@ class TraceWriter:
 
     def _begin_part(self) -> None:
         path = self.folder / f"{PART_STEM}{self._number:04d}.arrows"
+        self._number += 1  # first: a part that cannot be begun may have left its file
         self._part = StreamPart(path, self._describe())
-        self._number += 1
 
     def _describe(self) -> pa.Schema:
         """Schema of a part, with the jobs missing so far in its metadata."""
@@ -370,7 +383,7 @@ class StreamPart:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
             self._write(schema.serialize())
-        except OSError:
+        except BaseException:
             os.close(self._file)
             path.unlink(missing_ok=True)
             raise
@@ -392,7 +405,7 @@ class StreamPart:
         try:
             while view:
                 view = view[os.write(self._file, view) :]
-        except OSError:
+        except BaseException:
             os.ftruncate(self._file, self.size)
             os.lseek(self._file, self.size, os.SEEK_SET)
             raise

@@ -69,6 +69,9 @@ class Campaign:
     def __init__(self, args: argparse.Namespace, injector: Injector, folder: Path) -> None:
         import fault_rig
 
+        from jetson_dnn_rt.safety.faults import FAULTS
+
+        self._log = FAULTS
         self._rigs: Any = fault_rig
         self._args, self._injector, self._folder = args, injector, folder
         self._ros: Any = None
@@ -231,7 +234,7 @@ class Campaign:
         if rig is None:
             rig = self._open(case.scenario)
             self._wait_for_flow(rig, rig.progress())
-        self._rigs.FAULTS.clear()
+        self._log.clear()
         return rig, set(map(self._rigs.blur, rig.alarms()))
 
     def _watch(self, case: Case, rig: Any, before: set[str]) -> list[str]:
@@ -287,7 +290,7 @@ class Campaign:
         if case.key[0] == "clock" and self._clocks is not None:
             self._clocks.close()
             self._clocks = None
-        self._rigs.FAULTS.clear()
+        self._log.clear()
         self._injector.arm(chain, faults)
         rig = self._open(case.scenario)
         if not self._injector.hit.wait(REACH_S):

@@ -183,3 +183,20 @@ def test_those_put_aside_come_back_when_a_coordinator_takes_over():
     other = engine.next(2)
     assert other is not None
     assert (other.task, other.admission) == ("a", Admission.SPARE)
+
+
+@pytest.mark.parametrize("queue", ["ready", "spare"])
+def test_a_job_that_the_heap_had_no_memory_for_is_not_believed_to_be_in_it(monkeypatch, queue):
+    """Campaign of faults: it was queued for ever, and its task with it."""
+    job, task = make_job("a", 10), make_task("a", 100)
+
+    def push(*args):
+        raise MemoryError
+
+    monkeypatch.setattr("heapq.heappush", push)
+    with pytest.raises(MemoryError):
+        if queue == "ready":
+            ReadyQueue().push(job, task, 0)
+        else:
+            SpareQueue().push(job, (0, 0, False, 0, 0), 5)
+    assert not job.queued

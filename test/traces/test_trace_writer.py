@@ -192,3 +192,43 @@ def test_a_killed_thread_goes_on_with_what_waits(tmp_path):
     # The batch in the thread's hands is lost, and counted; what waited is not.
     assert (writer.written, writer.lost) == (9, 1)
     assert sequences(tmp_path) == list(range(1, 10))
+
+
+def test_a_part_that_could_not_be_begun_does_not_end_the_trace(tmp_path, monkeypatch):
+    """Campaign of faults: its file was left, and every later part had its name."""
+    writer = TraceWriter(tmp_path / "t", METADATA, part_bytes=1)  # a part for each batch
+    write, failures = trace_writer.StreamPart._write, [MemoryError("no memory")]
+
+    def fail(part, data):
+        if failures and not part.size:
+            raise failures.pop()
+        write(part, data)
+
+    monkeypatch.setattr(trace_writer.StreamPart, "_write", fail)
+    for sequence in range(4):
+        writer.write(make_record(sequence))
+        wait_for(writer, sequence + 1)
+    writer.close()
+    assert not failures
+    assert (writer.written, writer.lost) == (3, 1)
+    assert len(list(open_trace(tmp_path / "t").jobs())) == 3
+    assert len(list((tmp_path / "t").iterdir())) == 3
+
+
+def test_jobs_that_a_fault_takes_along_are_counted(tmp_path, monkeypatch):
+    """Campaign of faults: the thread went on, and its batch was neither written nor lost."""
+    with TraceWriter(tmp_path / "t", METADATA) as writer:
+        append, failures = writer._append, [RuntimeError("once")]
+
+        def fail(items):
+            if failures:
+                raise failures.pop()
+            append(items)
+
+        monkeypatch.setattr(writer, "_append", fail)
+        writer.write(make_record(0))
+        wait_for(writer, 1)
+        writer.write(make_record(1))
+    assert (writer.written, writer.lost) == (1, 1)
+    [fault] = FAULTS.snapshot()
+    assert fault.kind == "thread trace: RuntimeError"

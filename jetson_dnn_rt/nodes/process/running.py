@@ -33,7 +33,13 @@ from jetson_dnn_rt.nodes.process.context import open_context
 from jetson_dnn_rt.runtime.realtime import set_library_defaults
 from jetson_dnn_rt.runtime.start_times import StartTimes, find_birth_ns
 from jetson_dnn_rt.safety.end_watcher import start_end_watcher
-from jetson_dnn_rt.safety.faults import FAULTS, describe_error, safe_text, start_thread
+from jetson_dnn_rt.safety.faults import (
+    FAULTS,
+    describe_error,
+    note_destructors,
+    safe_text,
+    start_thread,
+)
 from jetson_dnn_rt.safety.printable import make_printable
 
 if TYPE_CHECKING:
@@ -320,6 +326,7 @@ def run_node(make_node: MakeNode, args: Sequence[str]) -> int:
     program's name.
     """
     set_library_defaults()
+    note_destructors()
     stop = threading.Event()
     with stop_on_signals(stop) as signals:
         start_end_watcher(signals, KILL_LIMIT_S)
