@@ -47,7 +47,7 @@ from fault_points import HANG, Injector, Key, install
 
 NAMED_S, FLOW_S = 2.0, 5.0
 STUCK_S = 1.0
-REACH_S = 8.0  # for a call that is made now and then
+REACH_S = 5.0  # for a call that is made now and then
 START, STEADY, END = "start", "steady", "end"
 THREAD_NAMES = ("rt-worker", "rt-watchdog", "rt-delivery", "trace", "clock", "camera")
 

@@ -185,18 +185,21 @@ def test_those_put_aside_come_back_when_a_coordinator_takes_over():
     assert (other.task, other.admission) == ("a", Admission.SPARE)
 
 
-@pytest.mark.parametrize("queue", ["ready", "spare"])
-def test_a_job_that_the_heap_had_no_memory_for_is_not_believed_to_be_in_it(monkeypatch, queue):
+@pytest.mark.parametrize(
+    "push",
+    [
+        lambda job, task: ReadyQueue().push(job, task, 0),
+        lambda job, task: SpareQueue().push(job, (0, 0, False, 0, 0), 5),
+    ],
+)
+def test_a_job_that_the_heap_had_no_memory_for_is_not_believed_to_be_in_it(monkeypatch, push):
     """Campaign of faults: it was queued for ever, and its task with it."""
     job, task = make_job("a", 10), make_task("a", 100)
 
-    def push(*args):
+    def fail(*args):
         raise MemoryError
 
-    monkeypatch.setattr("heapq.heappush", push)
+    monkeypatch.setattr("heapq.heappush", fail)
     with pytest.raises(MemoryError):
-        if queue == "ready":
-            ReadyQueue().push(job, task, 0)
-        else:
-            SpareQueue().push(job, (0, 0, False, 0, 0), 5)
+        push(job, task)
     assert not job.queued

@@ -82,6 +82,7 @@ ROOTS: dict[str, tuple[str, ...]] = {
         "nodes.cameras.camera:CameraNode.__init__.<lambda>",
         "nodes.cameras.camera:CameraNode._publish",
         "nodes.tasks.mailbox:Mailbox._run",
+        "nodes.tasks.image_input:Fanout.__len__",
         "frames:allocate_pageable",
         "scheduling.selection:GuardedSelector._guard.guarded",
         "runtime.executor:Executor.submit",
