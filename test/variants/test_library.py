@@ -132,6 +132,27 @@ def test_processes_that_store_the_same_at_once(library):
     assert figures["stores"] == 40
 
 
+def test_an_entry_that_another_process_has_just_stored_is_not_moved_aside(
+    library, monkeypatch, caplog
+):
+    """Campaign of concurrency: of eight processes, four left good entries aside as foreign."""
+    path = store(library)
+    gone = path.rename(path.with_name("gone"))
+    lstat = Path.lstat
+
+    def look_before_it_comes(self):
+        try:
+            return lstat(self)
+        finally:
+            if self == path and gone.is_dir():
+                gone.rename(path)
+
+    monkeypatch.setattr(Path, "lstat", look_before_it_comes)
+    library._move_away(path.relative_to(library.root).parts)
+    assert path.is_dir()
+    assert not caplog.records
+
+
 def test_a_reader_that_is_overtaken_reads_the_new_entry(library, monkeypatch, caplog):
     store(library)
     new = {"engine.plan": b"new"}

@@ -338,8 +338,12 @@ class Library:
 
     def _move_aside(self, listing: Listing | None, parts: tuple[str, str, str]) -> None:
         path = self.root.joinpath(*parts)
-        with contextlib.suppress(FileNotFoundError):
-            if listing is None and stat.S_ISDIR(path.lstat().st_mode):
+        if listing is None:
+            try:
+                is_folder = stat.S_ISDIR(path.lstat().st_mode)
+            except FileNotFoundError:
+                return  # it is gone: whatever comes next is another process' new one
+            if is_folder:
                 return  # it was gone, and another process has put a new one there
         aside = path.with_name(f"{path.name}.aside-{secrets.token_hex(4)}")
         with contextlib.suppress(FileNotFoundError):
