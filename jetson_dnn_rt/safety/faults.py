@@ -232,7 +232,9 @@ def _try(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
     """Call what may fail where nobody is left to handle it; None then."""
     try:
         return call(*args, **kwargs)
-    except BaseException:
+    except BaseException as error:
+        with contextlib.suppress(BaseException):
+            FAULTS.note("handling of a thread's fault", error)
         return None
 
 
@@ -291,12 +293,17 @@ def start_thread(
                 return
 
     def run_guarded() -> None:
-        try:
-            guarded()
-        finally:
-            if pulse is not None:
-                faults.unwatch(name, pulse)
-            on_end()
+        again = True
+        while again:
+            try:
+                guarded()
+                again = False
+            except BaseException as error:  # of the handling itself
+                again = wanted is not None
+                _try(faults.note, f"thread {name}", error)
+        if pulse is not None:
+            _try(faults.unwatch, name, pulse)
+        on_end()
 
     thread = threading.Thread(target=run_guarded, name=name, daemon=True)
     thread.start()

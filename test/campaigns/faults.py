@@ -260,8 +260,12 @@ class Campaign:
         while True:
             lines = alarms()
             if self._is_named(case, lines, before):
-                self.slowest["named"] = max(self.slowest["named"], time.monotonic() - began_s)
-                return []
+                took_s = time.monotonic() - began_s
+                self.slowest["named"] = max(self.slowest["named"], took_s)
+                if took_s <= NAMED_S * self._args.patience:
+                    return []
+                self.missed["named"] += 1
+                return [f"named after {took_s:.1f} s only"]
             if time.monotonic() - began_s > NAMED_S * self._args.patience:
                 self.missed["named"] += 1
                 new = [line for line in lines if self._rigs.blur(line) not in before]
@@ -432,7 +436,8 @@ def judge(
     )
     result.judge(
         "every fault is named in diagnostics within 2 s",
-        f"{tried - campaign.missed['named']} of {tried}",
+        f"{tried - campaign.missed['named']} of {tried}, the slowest after "
+        f"{campaign.slowest['named']:.2f} s",
         tried > 0 and not campaign.missed["named"],
     )
     result.judge(

@@ -99,6 +99,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.released: dict[Job, str] = {}  # that have no outcome yet
         self.released_by: Counter[str] = Counter()
         self.ended: set[int] = set()
+        self.failed, self.woken = False, True
         self.kept: list[Job] = []  # lest a number is used again
         for name, value in zip(NAMES, tasks, strict=False):
             self._add(name, value)
@@ -110,9 +111,13 @@ class EngineMachine(RuleBasedStateMachine):
         """Make calls, each chosen by one byte, with the next one as its argument."""
         for choice, value in pairwise(words):
             name = OPERATIONS[choice % len(OPERATIONS)]
+            self.failed = True  # unless it is over
             if getattr(self, name)(value) is not False:
                 EngineMachine.transitions[name] += 1
                 self.each_job_has_one_place_or_one_outcome()
+                if name != "take":
+                    self.woken = True
+            self.failed = False
 
     def advance(self, value: int) -> None:
         self.now += value % 20
@@ -230,14 +235,16 @@ class EngineMachine(RuleBasedStateMachine):
 
     def _take(self) -> Job | None:
         engine = self.engine
-        look_ns = engine.look_ns(self.now)
+        # Of this moment: as time goes on, the first ready job may become hopeless.
+        look_ns = None if self.woken else engine.look_ns(self.now)
         ready = engine.has_ready
         job = engine.next(self.now)
         if job is None:
             self._check_nothing_is_left()
             return None
         assert ready, f"job {job.sequence} was started though nothing was ready"
-        assert look_ns is not None, "no thread would have been woken for a job that can start"
+        assert self.woken or look_ns is not None, "no thread is woken for a job that can start"
+        self.woken = False
         for member in (job, *job.mates):
             assert member in self.released, f"job {member.sequence} starts, and had ended"
             assert member.running
@@ -369,9 +376,10 @@ class EngineMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Everything that is left comes to an end by itself."""
-        if not hasattr(self, "engine"):
+        if not hasattr(self, "engine") or self.failed:
             return
         engine = self.engine
+        self.woken = True
         for _ in range(10_000):
             while self._take() is not None:
                 pass
@@ -379,8 +387,10 @@ class EngineMachine(RuleBasedStateMachine):
                 job, start = self._one(0)
                 self.now += 1
                 engine.boundary(job, self.now, start, self.now)
+                self.woken = True
             elif engine.ask_again_ns is not None:
                 self.now = max(self.now + 1, engine.ask_again_ns)
+                self.woken = True
             else:
                 break
         else:
