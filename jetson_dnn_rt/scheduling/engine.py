@@ -564,6 +564,11 @@ class Engine:
                 self._end(job, now_ns, Outcome.FAILED, LOST)
         if not job.ended:
             self._close(state, job, now_ns, Outcome.FAILED, LOST, "")
+        # Else `recover` would come upon it for ever.
+        if state.waiting is job:
+            state.waiting = None
+        if state.in_flight is job:
+            state.in_flight = None
 
     def take_ended(self) -> list[tuple[JobRecord, Work]]:
         """Records of the jobs that ended since the last call, in order of their end."""
@@ -873,24 +878,24 @@ class Engine:
         # Of the variant that the frame began with: a faster one shows as being ahead.
         profile_ns = state.medians_ns(job.path[0][0]) if job.path else ()
         ending = Ending(job, outcome, reason, now_ns, profile_ns)
-        # What may raise comes first.
+        key = kind or reason
+        if key not in state.reasons and len(state.reasons) >= MAX_REASONS:
+            key = OTHER_REASON
         if state.in_flight is job:
             self._places.leave(job, now_ns)
         self._ended.append(ending)
+        # From here on nothing raises: the job is neither ended in part nor counted in part.
         job.ended = True
-        state.outcomes[outcome] += 1
-        state.misses_in_a_row = 0 if outcome is Outcome.MET else state.misses_in_a_row + 1
-        if reason:
-            key = kind or reason
-            if key not in state.reasons and len(state.reasons) >= MAX_REASONS:
-                key = OTHER_REASON
-            state.reasons[key] += 1
-            if outcome is Outcome.SKIPPED and reason in KEPT_OUT:
-                state.kept_out += 1
         if state.waiting is job:
             state.waiting = None
         if state.in_flight is job:
             state.in_flight = None
+        state.outcomes[outcome] += 1
+        state.misses_in_a_row = 0 if outcome is Outcome.MET else state.misses_in_a_row + 1
+        if reason:
+            state.reasons[key] += 1
+            if outcome is Outcome.SKIPPED and reason in KEPT_OUT:
+                state.kept_out += 1
         if outcome in _TOLD_AT_ONCE:
             self.has_results = True
         return ending
