@@ -107,6 +107,7 @@ class TimedCondition:
         self._condition, self._watch = condition, watch
         self._enter = watch.around("lock", condition.__enter__)
         self._exit = watch.around("lock", condition.__exit__)
+        self.acquire, self.release = condition.acquire, condition.release  # never of a worker
         self.notify_all = condition.notify_all
 
     def __enter__(self) -> Any:

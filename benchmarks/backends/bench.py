@@ -69,7 +69,7 @@ from jetson_dnn_rt.demo import builtin
 from jetson_dnn_rt.errors import JetsonDnnRtError, ModelError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.lab.quantize.quantization import DEFAULT_AGREEMENT, quantize
-from jetson_dnn_rt.lab.quantize.quantizers import has_vnni
+from jetson_dnn_rt.models.graph.quantized_part import has_vnni
 from jetson_dnn_rt.models.model import Model, Part
 from jetson_dnn_rt.variants.free_cuts import FREE, IMBALANCE, FreeCuts, find_free_cuts
 from jetson_dnn_rt.variants.library.library import Library

@@ -26,7 +26,7 @@ from jetson_dnn_rt.backends.base import (
 )
 from jetson_dnn_rt.clock import Clock
 from jetson_dnn_rt.errors import ModelError, RunCancelledError
-from jetson_dnn_rt.models.graph.quantized_part import count_quantized
+from jetson_dnn_rt.models.graph.quantized_part import count_quantized, must_stay_float
 from jetson_dnn_rt.models.model import Part
 from jetson_dnn_rt.safety.trust import private_folder
 
@@ -98,6 +98,8 @@ def _open_session(data: bytes, options: Any) -> Any:
 
 def _optimize(part: Part, precision: str, threads: int, store: CompiledStore | None) -> Any:
     data, options = part.onnx_model(), _make_options(threads)
+    if precision != "int8" and must_stay_float(data, part.name):
+        options.add_session_config_entry("session.disable_quant_qdq", "1")
     wanted = count_quantized(data, part.name) if precision == "int8" else 0
     with ExitStack() as stack:
         optimized = None

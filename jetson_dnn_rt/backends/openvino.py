@@ -30,7 +30,11 @@ from jetson_dnn_rt.backends.base import (
 from jetson_dnn_rt.clock import Clock
 from jetson_dnn_rt.errors import ModelError, RunCancelledError
 from jetson_dnn_rt.models.graph.empty_branches import compute_empty_lists
-from jetson_dnn_rt.models.graph.quantized_part import count_quantized, make_unsigned
+from jetson_dnn_rt.models.graph.quantized_part import (
+    count_quantized,
+    make_unsigned,
+    must_stay_float,
+)
 from jetson_dnn_rt.models.model import Part
 
 logger = logging.getLogger(__name__)
@@ -158,6 +162,8 @@ def _compile(
     """Compile a network; the indices of the outputs whose channels are last, too."""
     data = part.onnx_model()
     wanted = count_quantized(data, part.name) if precision == "int8" else None
+    if precision != "int8" and must_stay_float(data, part.name):
+        options = {**options, "LP_TRANSFORMS_MODE": False}
     core = _open_core()
     turned: frozenset[int] = frozenset()
     try:

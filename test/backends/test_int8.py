@@ -21,11 +21,14 @@ from jetson_dnn_rt.backends.registry import create_runner, inspect_backend
 from jetson_dnn_rt.backends.tensorrt.build import build_engine
 from jetson_dnn_rt.backends.tensorrt.runner import TensorRtRunner
 from jetson_dnn_rt.errors import ModelError
+from jetson_dnn_rt.models.graph import quantized_part
 from jetson_dnn_rt.models.graph.batched_part import BatchedPart
 from jetson_dnn_rt.models.graph.quantized_part import (
     QuantizedPart,
     count_quantized,
     cut,
+    has_vnni,
+    is_x86,
     list_quantized,
     make_unsigned,
     mark_quantized,
@@ -35,18 +38,20 @@ from jetson_dnn_rt.models.sources.torch import run_onnx
 
 SHAPE = (1, 3, 16, 24)
 BACKENDS = ("onnxruntime", "openvino")
+LARGEST = 127 if not is_x86() or has_vnni() else 64
+"""Weight that is computed right in INT8 here."""
 SCALES = {"image": 1 / 255, "maps": 0.02, "weight": 0.01, "second": 0.008}
 
 
-def make_qdq(fused=True):
+def make_qdq(fused=True, largest=LARGEST):
     """Two convolutions as exporters write them: uint8 data, int8 weights.
 
-    Not `fused`: the first one's result is read in fp32 as well.
+    Not `fused`: the first one's result is read in fp32 as well. `largest` is the largest weight.
     """
     rng = np.random.default_rng(0)
     constants = {
-        "w1": rng.integers(-127, 128, (8, 3, 3, 3)).astype(np.int8),
-        "w2": rng.integers(-127, 128, (4, 8, 1, 1)).astype(np.int8),
+        "w1": rng.integers(-largest, largest + 1, (8, 3, 3, 3)).astype(np.int8),
+        "w2": rng.integers(-largest, largest + 1, (4, 8, 1, 1)).astype(np.int8),
         "z8": np.zeros((), np.int8), "zu": np.zeros((), np.uint8),
         "zm": np.full((), 128, np.uint8),
         **{f"s_{name}": np.float32(scale) for name, scale in SCALES.items()},
@@ -124,6 +129,25 @@ def test_what_a_user_quantized_runs_as_it_is(backend, tmp_path):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+def test_without_vnni_weights_of_eight_bits_are_computed_in_fp32(backend, caplog, monkeypatch):
+    """Else pairs of products overflow: half of the results were wrong by several steps."""
+    pytest.importorskip(backend)
+    monkeypatch.setattr(quantized_part, "is_x86", lambda: True)
+    monkeypatch.setattr(quantized_part, "has_vnni", lambda: False)
+    image = make_image(1)
+    for largest, told in ((127, True), (64, False)):
+        part = make_qdq(largest=largest)
+        caplog.clear()
+        runner = create(part, backend, "fp32")
+        assert ("has no VNNI" in caplog.text) == told
+        (found,) = runner.run([image])
+        # In fp32 it is the reference, in INT8 it may be a step of the last scale beside it.
+        limit = 1e-3 if told else 2 * SCALES["maps"]
+        np.testing.assert_allclose(found, compute(part, image), atol=limit)
+        runner.close()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_signed_values_with_a_zero_point_are_computed_right(backend, tmp_path):
     """As NNCF and others write them; OpenVINO takes them as unsigned, the same numbers."""
     pytest.importorskip(backend)
@@ -149,7 +173,7 @@ def test_two_layers_that_read_one_signed_value(backend):
     }  # fmt: skip
 
     def layer(value, name, inputs, size=1):
-        weight = rng.integers(-127, 128, (8, inputs, size, size)).astype(np.int8)
+        weight = rng.integers(-LARGEST, LARGEST + 1, (8, inputs, size, size)).astype(np.int8)
         scales = (rng.random(8) * 0.004 + 0.001).astype(np.float32)
         constants.update(
             {f"{name}_w": weight, f"{name}_s": scales, f"{name}_z": np.zeros(8, np.int8)}

@@ -14,7 +14,6 @@ import contextlib
 import io
 import logging
 import os
-import platform
 import tempfile
 import warnings
 from abc import ABC, abstractmethod
@@ -29,6 +28,8 @@ from jetson_dnn_rt.backends.registry import TENSORRT
 from jetson_dnn_rt.errors import BackendUnavailableError, ModelError
 from jetson_dnn_rt.models.graph.quantized_part import (
     PRODUCTS,
+    has_vnni,
+    is_x86,
     list_read,
     mark_quantized,
     rename_value,
@@ -109,7 +110,7 @@ class OnnxRuntimeQuantizer(Quantizer):
         import_package("onnx", "quantizing a network")
         self.library = f"onnxruntime {library.__version__}"
         self._for_tensorrt = for_tensorrt
-        self._is_x86 = platform.machine().lower() in ("x86_64", "amd64") and not for_tensorrt
+        self._is_x86 = is_x86() and not for_tensorrt
 
     def _quantize(
         self, model: onnx.ModelProto, images: Images, floats: Collection[str]
@@ -149,7 +150,10 @@ class OnnxRuntimeQuantizer(Quantizer):
 
 
 class NncfQuantizer(Quantizer):
-    """NNCF: ranges that leave out outliers, biases corrected for what rounding shifts."""
+    """NNCF: ranges that leave out outliers, biases corrected for what rounding shifts.
+
+    Weights have 7 bits on an x86 CPU without VNNI, as above.
+    """
 
     def __init__(self) -> None:
         import_package("onnx", "quantizing a network")
@@ -161,6 +165,8 @@ class NncfQuantizer(Quantizer):
         self, model: onnx.ModelProto, images: Images, floats: Collection[str]
     ) -> onnx.ModelProto:
         nncf, name = self._nncf, model.graph.input[0].name
+        overflows = is_x86() and not has_vnni()
+        fix = nncf.OverflowFix.ENABLE if overflows else nncf.OverflowFix.FIRST_LAYER
         return nncf.quantize(
             model,
             nncf.Dataset(list(images), lambda image: {name: image}),
@@ -169,6 +175,7 @@ class NncfQuantizer(Quantizer):
             # Weights symmetric, activations not: those of a SiLU begin at -0.28.
             preset=nncf.QuantizationPreset.MIXED,
             ignored_scope=nncf.IgnoredScope(names=sorted(floats), validate=False),
+            advanced_parameters=nncf.AdvancedQuantizationParameters(overflow_fix=fix),
         )
 
 
@@ -186,16 +193,6 @@ def _import_nncf() -> Any:
             os.environ["NNCF_CI"] = before
     nncf.set_log_level(logging.ERROR)
     return nncf
-
-
-def has_vnni() -> bool:
-    """Whether an x86 CPU adds products of INT8 in 32 bits."""
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    except OSError:
-        return False
-    flags = next((line for line in text.splitlines() if line.startswith("flags")), "")
-    return bool({"avx512_vnni", "avx_vnni", "amx_int8"} & set(flags.split()))
 
 
 def _make_reader(name: str, images: Images) -> Any:

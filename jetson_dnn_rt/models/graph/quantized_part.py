@@ -10,7 +10,10 @@ crosses rounded, as float32 of at most 256 values, so that the layer before it s
 
 from __future__ import annotations
 
+import logging
+import platform
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,11 +25,15 @@ if TYPE_CHECKING:
     import onnx
     import torch
 
+logger = logging.getLogger(__name__)
+
 PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 """Sums of products, which INT8 pays for; everything else is cheap."""
 
 _MARK = "jetson_dnn_rt.quantized_by"
 _QUANTIZE, _DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
+_SAFE_WEIGHT = 64
+"""Two products with uint8 stay within 16 bits: 2 * 255 * 64 < 2 ** 15."""
 
 
 class QuantizedPart:
@@ -127,6 +134,70 @@ def list_quantized(model: onnx.ModelProto) -> list[str]:
         for node in model.graph.node
         if node.op_type in PRODUCTS and all(name in given for name in node.input[:2])
     ]
+
+
+def is_x86() -> bool:
+    """Whether this is an x86-64 CPU."""
+    return platform.machine().lower() in ("x86_64", "amd64")
+
+
+def has_vnni() -> bool:
+    """Whether an x86 CPU adds products of INT8 in 32 bits."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return False
+    flags = next((line for line in text.splitlines() if line.startswith("flags")), "")
+    return bool({"avx512_vnni", "avx_vnni", "amx_int8"} & set(flags.split()))
+
+
+def must_stay_float(data: bytes, name: str) -> bool:
+    """Whether a network that its user quantized is right only in fp32 here; that is logged.
+
+    An x86 CPU without VNNI adds pairs of products in 16 bits, and weights of all 8 bits overflow
+    them: results are wrong without an error. What is quantized for such a CPU has 7 bits.
+    """
+    if b"DequantizeLinear" not in data or not is_x86() or has_vnni():
+        return False
+    import onnx
+
+    if not any(
+        weight > _SAFE_WEIGHT for weight in _list_largest(onnx.load_model_from_string(data))
+    ):
+        return False
+    logger.warning(
+        "%s: its INT8 layers are computed in fp32: this CPU has no VNNI, and products of weights "
+        "of 8 bits would overflow; fix: quantize it with 7 bits (reduce_range), or give the float "
+        "network and let the package make the variant int8",
+        name,
+    )
+    return True
+
+
+def _list_largest(model: onnx.ModelProto) -> list[int]:
+    """The largest distance of each product's quantized weights from their zero point."""
+    from onnx import numpy_helper
+
+    constants = {tensor.name: tensor for tensor in model.graph.initializer}
+    makers = {name: node for node in model.graph.node for name in node.output}
+    found = []
+    for node in model.graph.node:
+        if node.op_type not in PRODUCTS:
+            continue
+        for given in node.input[:2]:
+            maker = makers.get(given)
+            if maker is None or maker.op_type != _DEQUANTIZE or maker.input[0] not in constants:
+                continue
+            weights = numpy_helper.to_array(constants[maker.input[0]]).astype(np.int32)
+            zero = np.zeros(1, np.int32)
+            if len(maker.input) > 2 and maker.input[2] in constants:
+                zero = numpy_helper.to_array(constants[maker.input[2]]).astype(np.int32).ravel()
+            # One zero for each channel is on some axis: the widest of any stands for all.
+            found.append(
+                max(abs(int(weights.max(initial=0)) - int(zero.min(initial=0))),
+                    abs(int(weights.min(initial=0)) - int(zero.max(initial=0))))
+            )  # fmt: skip
+    return found
 
 
 def cut(

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import platform
+
 import numpy as np
 import onnx
 import pytest
@@ -97,7 +99,7 @@ def test_seven_bits_where_sums_of_products_overflow(monkeypatch):
     largest = {}
     for vnni in (True, False):
         monkeypatch.setattr(quantizers, "has_vnni", lambda vnni=vnni: vnni)
-        monkeypatch.setattr(quantizers.platform, "machine", lambda: "x86_64")
+        monkeypatch.setattr(platform, "machine", lambda: "x86_64")
         data = find_quantizer("onnxruntime").quantize(model, make_images(), ())
         weights = [
             np.abs(numpy_helper.to_array(tensor).astype(int)).max()
@@ -110,7 +112,7 @@ def test_seven_bits_where_sums_of_products_overflow(monkeypatch):
 
 @pytest.mark.parametrize(("machine", "kind"), [("x86_64", "UINT8"), ("aarch64", "INT8")])
 def test_values_are_of_the_type_that_the_processor_multiplies(machine, kind, monkeypatch):
-    monkeypatch.setattr(quantizers.platform, "machine", lambda: machine)
+    monkeypatch.setattr(platform, "machine", lambda: machine)
     data = find_quantizer("onnxruntime").quantize(make_network("Conv"), make_images(), ())
     graph = onnx.load_model_from_string(data).graph
     constants = {tensor.name: tensor for tensor in graph.initializer}
