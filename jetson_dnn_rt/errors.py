@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from jetson_dnn_rt.printable import make_printable
+
 LONGEST_TEXT = 10_000
 """Characters of an error's text: more is a file that is quoted."""
 
@@ -24,19 +26,10 @@ class JetsonDnnRtError(Exception):
     """
 
     def __init__(self, message: str = "", parameter: str = "") -> None:
-        super().__init__(_make_showable(message))
+        if len(message) > LONGEST_TEXT:
+            message = f"{message[:LONGEST_TEXT]} ..."
+        super().__init__(make_printable(message, lines=True))
         self.parameter = parameter
-
-
-def _make_showable(text: str) -> str:
-    if len(text) > LONGEST_TEXT:
-        text = f"{text[:LONGEST_TEXT]} ..."
-    if text.isprintable():
-        return text
-    # Other spaces than " " do not count as printable; controls below U+00A0 do harm.
-    return "".join(
-        c if c.isprintable() or c in "\n\t" or (c > "\x9f" and c.isspace()) else "?" for c in text
-    )
 
 
 @contextmanager

@@ -35,8 +35,8 @@ from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError, ModelErro
 from jetson_dnn_rt.models.heads.base import DecoderSettings, Kind
 from jetson_dnn_rt.models.heads.labels import name_class, name_mask_classes
 from jetson_dnn_rt.models.input.preprocessing import ColorOrder, Preprocessing, imagenet_input
+from jetson_dnn_rt.printable import make_printable
 from jetson_dnn_rt.results import Classification, Detections, Result, Segmentation
-from jetson_dnn_rt.safety.printable import make_printable
 
 if TYPE_CHECKING:
     from jetson_dnn_rt.backends.base import Runner

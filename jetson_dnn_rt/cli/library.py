@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from jetson_dnn_rt.cli.options import parse_positive
 from jetson_dnn_rt.cli.text import Cell, format_rows
 from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.safety.printable import make_printable
+from jetson_dnn_rt.printable import make_printable
 from jetson_dnn_rt.variants.library.entry import KINDS
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from typing import TextIO
 from jetson_dnn_rt import __version__
 from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError, describe_os_error
 from jetson_dnn_rt.plugins import collect
+from jetson_dnn_rt.printable import PrintableFormatter, make_printable
 from jetson_dnn_rt.runtime.realtime import set_library_defaults
-from jetson_dnn_rt.safety.printable import PrintableFormatter, make_printable
 
 COMMANDS = {
     name: f"jetson_dnn_rt.cli.{name}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jetson_dnn_rt.safety.printable import make_printable
+from jetson_dnn_rt.printable import make_printable
 
 Cell = str | int | float | bool | None
 

@@ -28,7 +28,7 @@ from jetson_dnn_rt.cli.environment import (
 )
 from jetson_dnn_rt.cli.text import format_rows
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
-from jetson_dnn_rt.safety.printable import PrintableFormatter
+from jetson_dnn_rt.printable import PrintableFormatter
 
 COMMAND = [sys.executable, "-m", "jetson_dnn_rt.cli.main"]
 

@@ -127,7 +127,7 @@ def _call(text: str) -> str:
     inner = "".join(f"    {line}\n" for line in text.strip().splitlines())
     return (
         "from jetson_dnn_rt.errors import JetsonDnnRtError\n"
-        "from jetson_dnn_rt.safety.printable import make_printable\n"
+        "from jetson_dnn_rt.printable import make_printable\n"
         f"try:\n{inner}except JetsonDnnRtError as error:\n"
         "    print(make_printable(str(error)))  # as nodes log it\n    raise SystemExit(1)\n"
     )

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.nodes.process.context import open_context
+from jetson_dnn_rt.printable import make_printable
 from jetson_dnn_rt.runtime.realtime import set_library_defaults
 from jetson_dnn_rt.runtime.start_times import StartTimes, find_birth_ns
 from jetson_dnn_rt.safety.end_watcher import start_end_watcher
@@ -40,7 +41,6 @@ from jetson_dnn_rt.safety.faults import (
     safe_text,
     start_thread,
 )
-from jetson_dnn_rt.safety.printable import make_printable
 
 if TYPE_CHECKING:
     from rclpy.context import Context

@@ -17,7 +17,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
-from jetson_dnn_rt.safety.printable import make_printable
+from jetson_dnn_rt.printable import make_printable
 from jetson_dnn_rt.safety.records import (
     Rule,
     at_most,

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
-from jetson_dnn_rt.safety.printable import make_printable
+from jetson_dnn_rt.printable import make_printable
 from jetson_dnn_rt.safety.trust import FOLDER, check_open, find_fault, open_trusted
 from jetson_dnn_rt.variants.library.entry import (
     HEADER,

@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Any
 
 from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.safety.printable import make_printable
+from jetson_dnn_rt.printable import make_printable
 from jetson_dnn_rt.safety.trust import UntrustedPathError
 from jetson_dnn_rt.variants.library.entry import (
     HEADER,

@@ -13,8 +13,13 @@ def make_printable(text: str, *, lines: bool = False) -> str:
 
     With `lines` its line breaks and tabs are kept.
     """
+    if text.isprintable():
+        return text
     kept = "\n\t" if lines else ""
-    return "".join(c if c.isprintable() or c in kept else "?" for c in text)
+    # Other spaces than " " do not count as printable; controls below U+00A0 do harm.
+    return "".join(
+        c if c.isprintable() or c in kept or (c > "\x9f" and c.isspace()) else "?" for c in text
+    )
 
 
 class PrintableFormatter(logging.Formatter):
