@@ -455,7 +455,8 @@ class Terminal(io.StringIO):
 
 def test_progress_that_cannot_be_written_ends_no_work():
     """EDGES, campaign 5: the log is on the disk that is full."""
-    with open("/dev/full", "w") as stream, contextlib.suppress(OSError):
+    said = False
+    with contextlib.suppress(OSError), open("/dev/full", "w") as stream:  # closing it fails
         progress = PhaseProgress(stream, lambda: 0.0)
         progress.begin("detector a")
         progress("recovery", 1, 2)
