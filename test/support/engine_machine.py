@@ -399,8 +399,11 @@ class EngineMachine(RuleBasedStateMachine):
         assert not self.released, f"{len(self.released)} jobs never end"
 
 
-def run_machine(seed: int, examples: int, steps: int) -> None:
-    """Run so many machines, each up to so many times some calls; raises what they find."""
+def run_machine(seed: int, examples: int, steps: int, *, shrink: bool = True) -> None:
+    """Run so many machines, each up to so many times some calls; raises what they find.
+
+    To `shrink` it to the least that does the same takes a minute or more.
+    """
     machine = type("SeededMachine", (EngineMachine,), {"_hypothesis_internal_use_seed": seed})
     run_state_machine_as_test(
         machine,
@@ -409,7 +412,7 @@ def run_machine(seed: int, examples: int, steps: int) -> None:
             stateful_step_count=steps,
             deadline=None,
             database=None,
-            phases=(Phase.generate, Phase.shrink),
+            phases=(Phase.generate, *([Phase.shrink] if shrink else ())),
             suppress_health_check=list(HealthCheck),
         ),
     )

@@ -148,7 +148,7 @@ def test_an_entry_that_another_process_has_just_stored_is_not_moved_aside(
                 gone.rename(path)
 
     monkeypatch.setattr(Path, "lstat", look_before_it_comes)
-    library._move_away(path.relative_to(library.root).parts)
+    library._move_aside(None, path.relative_to(library.root).parts)
     assert path.is_dir()
     assert not caplog.records
 
