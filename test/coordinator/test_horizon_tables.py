@@ -116,7 +116,8 @@ def test_tail_rises_with_the_confidence(samples, share):
     times = np.array(samples)
     low, high = tail_quantile(times, share), tail_quantile(times, 0.999)
     assert high >= low - 1e-9
-    assert low >= np.quantile(times, share, method="inverted_cdf") - 1e-9
+    # A share of count + 1e-16 frames may be rounded either way.
+    assert low >= np.quantile(times, share - 1e-9, method="inverted_cdf") - 1e-9
 
 
 def test_new_minima():
