@@ -23,7 +23,7 @@ pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 
 
 from node_process import END_TIMEOUT_S, ROOT, Process
 
-from jetson_dnn_rt.nodes.process.running import KILLED, SIGNAL
+from jetson_dnn_rt.nodes.process.running import END_LIMIT_S, KILLED, SIGNAL
 
 NULL = [
     "-p", "detector:model:=null:1", "-p", "segmenter:model:=null:1,segmentation",
@@ -108,14 +108,23 @@ def test_a_machine_that_stands_still_makes_no_orderly_end_a_failure(start):
     "executable", [("perception", *NULL), ("detector", "-p", "model:=null:1")], ids=("four", "one")
 )
 def test_an_orderly_end_leaves_no_shared_memory_behind(start, executable):
-    """Up to 35 MB a process; and one that dies in the middle of sending holds up the others."""
-    process = start(*executable, "-p", "autostart:=true")
-    process.wait_for("schedulable")
-    maps = Path(f"/proc/{process.pid}/maps").read_text()
-    segments = set(re.findall(r"/dev/shm/fast\w+_[0-9a-f]{16}\b", maps))
-    assert segments  # of the DDS participant
-    assert process.end(signal.SIGTERM) == 0, process.said
-    assert not [segment for segment in segments if os.path.exists(segment)]
+    """Up to 35 MB a process; and one that dies in the middle of sending holds up the others.
+
+    An end that does not get the processor in its time, beside busy programs, is cut off.
+    """
+    for _ in range(5):
+        process = start(*executable, "-p", "autostart:=true")
+        process.wait_for("schedulable")
+        maps = Path(f"/proc/{process.pid}/maps").read_text()
+        segments = set(re.findall(r"/dev/shm/fast\w+_[0-9a-f]{16}\b", maps))
+        assert segments  # of the DDS participant
+        begin_s = time.monotonic()
+        assert process.end(signal.SIGTERM) == 0, process.said
+        was_cut_off = time.monotonic() - begin_s > END_LIMIT_S
+        left = [segment for segment in segments if os.path.exists(segment)]
+        if not (left and was_cut_off):
+            break
+    assert not left
 
 
 def test_the_segmenter_comes_up_alone_and_ends(start):
