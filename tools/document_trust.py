@@ -31,10 +31,10 @@ BEGIN = "<!-- results: written by tools/document_trust.py -->"
 END = "<!-- end of results -->"
 
 PROGRAMS = {
-    "1. fuzz": ("fuzz", "image_fuzz", "bag_fuzz"),
+    "1. fuzz": ("fuzz", "image_fuzz"),
     "2. rogue participant": ("rogue",),
     "3. fault injection": ("faults", "hang"),
-    "4. kill storm": ("kills", "clock_endings"),
+    "4. kill storm": ("kills",),
     "5. disk": ("disk",),
     "6. soak": ("soak", "cycles"),
     "7. concurrency": ("concurrency",),

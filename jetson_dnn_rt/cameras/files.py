@@ -30,21 +30,8 @@ MOST_HZ, TIMED_FRAMES = 480.0, 64
 ticks of their clock, 1000 a second and more. The first frames' times tell it then."""
 
 CONTAINERS = (
-    *(
-        "mov",
-        "matroska",
-        "avi",
-        "mpegts",
-        "mpeg",
-        "mpegvideo",
-        "m4v",
-        "h264",
-        "hevc",
-        "av1",
-        "obu",
-    ),
-    *("ivf", "ogg", "flv", "asf", "mjpeg", "mjpeg_2000", "yuv4mpegpipe", "gif", "apng", "mxf"),
-    *("nut", "dv", "wtv", "rm", "webp_pipe"),
+    "mov,matroska,avi,mpegts,mpeg,mpegvideo,m4v,h264,hevc,av1,obu,ivf,ogg,flv,asf,mjpeg,"
+    "mjpeg_2000,yuv4mpegpipe,gif,apng,mxf,nut,dv,wtv,rm,webp_pipe"
 )
 """Formats of FFmpeg whose files hold their frames. The others are lists of other files and of
 addresses (HLS, DASH, ffconcat, SDP): a video from a stranger must lead nowhere."""
@@ -164,7 +151,7 @@ def _open_capture(path: Path) -> cv2.VideoCapture:
         return cv2.VideoCapture(os.path.abspath(path))
     with _opening:
         given = os.environ.get(_OPTIONS)
-        allowed = f"format_whitelist;{','.join(CONTAINERS)}"
+        allowed = f"format_whitelist;{CONTAINERS}"
         os.environ[_OPTIONS] = f"{given}|{allowed}" if given else allowed
         try:
             return cv2.VideoCapture(os.path.abspath(path), cv2.CAP_FFMPEG)

@@ -17,8 +17,8 @@ LOCALHOST_PROFILE = "config/fastdds_localhost_profile.xml"
 
 # Major version of rclpy to the distribution that has it.
 _DISTRIBUTIONS = {3: "humble", 4: "iron", 7: "jazzy", 9: "kilted", 10: "lyrical"}
-# Fast DDS 2 reads another variable than Fast DDS 3, which warns of the older one.
 _SKIP_FOUND = "SKIP_DEFAULT_XML_FILE"
+# Fast DDS 2 reads another variable than Fast DDS 3, which warns of the older one.
 _WITH_FAST_DDS_2 = ("humble", "iron", "jazzy")
 
 

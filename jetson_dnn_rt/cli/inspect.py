@@ -121,8 +121,7 @@ def _inspect(args: argparse.Namespace) -> int:
         model = make_model(args.model, opened, seen, options, args.kind, args.head, {})
     except ModelError as error:
         known = "\n".join(f"  {layout.name}: {layout.form}" for layout in LAYOUTS.values())
-        told = make_printable(str(error), lines=True)
-        print(f"head        none\nknown heads\n{known}\n{told}", file=out)
+        print(f"head        none\nknown heads\n{known}\n{error}", file=out)
         if args.json:
             print(json.dumps({**about, "head": None, "error": str(error)}))
         return 1

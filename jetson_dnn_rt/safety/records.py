@@ -26,6 +26,11 @@ from jetson_dnn_rt.safety.yaml_files import describe
 
 T = TypeVar("T")
 MAX_AXES = 4  # of an array
+
+DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""Raised by code that expects another form of JSON: values of another type, places that are not
+there, numbers that are infinite, lists nested without end."""
+
 _NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
 
 

@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from jetson_dnn_rt.errors import ModelError
+from jetson_dnn_rt.safety.records import DAMAGE
 
 if TYPE_CHECKING:
     import tvm
@@ -99,9 +100,6 @@ _INDEX_TYPES = re.compile(
 
 _MAX_DEPTH = 8
 
-# Raised by what expects another form of JSON: lists of another length, keys that are missing.
-_DAMAGE = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
-
 
 def check_workloads(data: bytes) -> bytes:
     """Read the kernels of a database and write them again; they are compared, and never run.
@@ -117,7 +115,7 @@ def check_workloads(data: bytes) -> bytes:
             if not re.fullmatch(r"\d{1,20}", number) or len(packed) != 8 + size:
                 raise ValueError("its number or its length is wrong")
             graph = _write(_check_graph(json.loads(packed[8:]), _KERNEL_TYPES)).encode()
-        except _DAMAGE as error:
+        except DAMAGE as error:
             raise DatabaseError(f"the tuning database is refused: {place}: {error}") from error
         packed = len(graph).to_bytes(8, "little") + graph
         lines.append(_write([number, base64.b64encode(packed).decode()]))
@@ -135,7 +133,7 @@ def check_records(data: bytes, target: tvm.target.Target) -> bytes:
     for place, content in _read_lines("record", data):
         try:
             _check_record(content, expected)
-        except _DAMAGE as error:
+        except DAMAGE as error:
             raise DatabaseError(f"the tuning database is refused: {place}: {error}") from error
         lines.append(_write(content))
     return _join(lines)

@@ -27,18 +27,17 @@ from jetson_dnn_rt.models.graph.quantized_part import (
     QuantizedPart,
     count_quantized,
     cut,
-    has_vnni,
-    is_x86,
     list_quantized,
     make_unsigned,
     mark_quantized,
+    sums_overflow,
 )
 from jetson_dnn_rt.models.sources.registry import load_model
 from jetson_dnn_rt.models.sources.torch import run_onnx
 
 SHAPE = (1, 3, 16, 24)
 BACKENDS = ("onnxruntime", "openvino")
-LARGEST = 127 if not is_x86() or has_vnni() else 64
+LARGEST = 64 if sums_overflow() else 127
 """Weight that is computed right in INT8 here."""
 SCALES = {"image": 1 / 255, "maps": 0.02, "weight": 0.01, "second": 0.008}
 

@@ -153,9 +153,8 @@ def run(args: argparse.Namespace) -> program.Result:
 def soak(ros: Ros, folder: Path, args: argparse.Namespace, result: program.Result) -> None:
     """The first part: everything happens."""
     models = BUILTIN if args.models == "builtin" else NULL
-    process = ComposedProcess(ros, folder, args.rate, models, guest=not args.no_guest)
-    guest = None
-    try:
+    with ComposedProcess(ros, folder, args.rate, models, guest=not args.no_guest) as process:
+        guest = None
         if not args.no_guest:
             guest = GuestFrames(ros)
             process.wait_for_variant()
@@ -169,12 +168,7 @@ def soak(ros: Ros, folder: Path, args: argparse.Namespace, result: program.Resul
         if guest is not None:
             guest.stop()
         last = process.settle()
-        fault, code = process.fault, process.end()
-    except Exception:
-        sys.stderr.write(process.process.said[-20_000:])
-        raise
-    finally:
-        process.close()
+        process.end(result, "soak: ")
     result.series = process.sampler.series
     result.counts |= {
         "events": dict(sorted(events.counts.items())),
@@ -183,7 +177,6 @@ def soak(ros: Ros, folder: Path, args: argparse.Namespace, result: program.Resul
     }
     found = read_traces(folder / "trace", TASKS)
     judge_frames(result, found, last, process.cycles_of_tasks, args.frames)
-    judge_life(result, "soak", code, fault)
     judge_memory(result)
 
 
@@ -226,14 +219,6 @@ def judge_frames(
     result.counts["outcomes"] = {task: dict(one.count()) for task, one in found.items()}
 
 
-def judge_life(result: program.Result, part: str, code: int, fault: str) -> None:
-    """Judge whether the process lived without a fault."""
-    if fault:
-        result.faults.append(f"{part}: {fault}")
-    what = f"{part}: no fault in diagnostics, exit code 0"
-    result.judge(what, f"{fault or 'no fault'}, {code}", not fault and code == 0)
-
-
 def judge_memory(result: program.Result) -> None:
     """Judge whether memory, threads and descriptors stay flat after the warm-up."""
     begin = int(WARM_UP * len(result.series["seconds"]))
@@ -272,18 +257,15 @@ def overload(ros: Ros, folder: Path, args: argparse.Namespace, result: program.R
         now_ns = ros.probe.get_clock().now().nanoseconds
         ages_ms.append((now_ns - stamp.sec * 10**9 - stamp.nanosec) / 1e6)
 
-    process = ComposedProcess(
+    with ComposedProcess(
         ros, folder, rate_hz, models, deadline_ms=OVERLOAD_DEADLINE_MS, guest=False
-    )
-    try:
+    ) as process:
         forget = subscribe(ros, Detection2DArray, "/detections", take)
         process.wait_for_frames(1)
         time.sleep(60.0 * args.overload_minutes)
         forget()
         last = process.settle()
-        fault, code = process.fault, process.end()
-    finally:
-        process.close()
+        process.end(result, "overload: ")
     found = read_traces(folder / "trace", TASKS)
     frames = sum(map(len, found.values()))
     breaks = sum(len(one.breaks) for one in found.values())
@@ -293,7 +275,6 @@ def overload(ros: Ros, folder: Path, args: argparse.Namespace, result: program.R
         f"{frames:,} jobs, {breaks} gaps, {'the same' if same else 'other'} counts",
         same and not breaks and frames > 0,
     )
-    judge_life(result, "overload", code, fault)
     judge_ages(result, found)
     result.counts["overload"] = {
         "outcomes": {task: dict(one.count()) for task, one in found.items()},

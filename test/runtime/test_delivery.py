@@ -150,14 +150,20 @@ def test_a_picture_counts_with_the_buffer_that_it_keeps_alive():
     assert delivery._picture_bytes == 60_000_000
 
 
-def test_a_picture_that_several_tasks_share_counts_once():
-    """EDGES 9: many tasks on one camera do not drop each other's results."""
+def make_blocker():
+    """An observer that blocks, and the events that it has begun and may go on."""
     entered, let_go = threading.Event(), threading.Event()
 
     def block(record, work):
         entered.set()
         assert let_go.wait(60)
 
+    return block, entered, let_go
+
+
+def test_a_picture_that_several_tasks_share_counts_once():
+    """EDGES 9: many tasks on one camera do not drop each other's results."""
+    block, entered, let_go = make_blocker()
     with started() as delivery:
         delivery.put([block], make_ending(0))
         assert entered.wait(60)
@@ -267,12 +273,7 @@ def test_a_record_that_cannot_be_made_costs_no_other():
 def test_an_observer_that_does_not_return_is_named(monkeypatch):
     """Campaign of faults: it was told after 5 s, by the watchdog, if that could look."""
     monkeypatch.setattr("jetson_dnn_rt.safety.faults.STUCK_S", 0.0)
-    entered, let_go = threading.Event(), threading.Event()
-
-    def block(record, work):
-        entered.set()
-        assert let_go.wait(60)
-
+    block, entered, let_go = make_blocker()
     with started() as delivery:
         delivery.put([block], make_ending(0))
         assert entered.wait(60)

@@ -9,11 +9,12 @@ import contextlib
 import os
 import shutil
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cv2
 import yaml
@@ -29,6 +30,9 @@ from sensor_msgs.msg import Image
 from statuses import Statuses, Values, read_outcomes
 
 from jetson_dnn_rt.demo.scenes import random_scene
+
+if TYPE_CHECKING:
+    import program
 
 TASKS = ("detector", "segmenter")
 """The tasks on the camera."""
@@ -259,10 +263,26 @@ class ComposedProcess:
             found[task] = read_outcomes(values)
         return found
 
-    def end(self) -> int:
-        """End the process as Ctrl-C does; its exit code."""
+    def end(self, result: program.Result, part: str = "") -> None:
+        """End the process as Ctrl-C does, and judge whether it lived without a fault."""
+        fault = self.fault
         self.sampler.stop()
-        return self.process.end(signal.SIGINT)
+        code = self.process.end(signal.SIGINT)
+        if fault:
+            result.faults.append(f"{part}{fault}")
+        result.judge(
+            f"{part}no fault in diagnostics, exit code 0",
+            f"{fault or 'no fault'}, {code}",
+            not fault and code == 0,
+        )
+
+    def __enter__(self) -> ComposedProcess:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *raised: object) -> None:
+        if kind is not None:
+            sys.stderr.write(self.process.said[-20_000:])
+        self.close()
 
     def close(self) -> None:
         """End it in any case."""

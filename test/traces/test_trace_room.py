@@ -157,7 +157,8 @@ def test_on_a_nearly_full_disk_older_parts_make_room_but_the_rest_stays(tmp_path
             filler.write_bytes(bytes(free_bytes(disk)))
             for first in range(60 * BATCH_JOBS, 120 * BATCH_JOBS, BATCH_JOBS):
                 write_all(writer, first, BATCH_JOBS)
-                # A part is large as a stream, and small as Parquet.
+                # A part is large as a stream, and small as Parquet; it ends with the batch that
+                # makes it too large, so that two have up to 2 * (200,000 and a batch).
                 assert before - 450_000 < used_bytes(folder) <= before + 200_000
         assert writer.written + writer.lost == 120 * BATCH_JOBS
         assert writer.removed > 0

@@ -19,6 +19,7 @@ from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.models.heads.base import Kind
 from jetson_dnn_rt.models.heads.result_lines import THUMBNAIL_SIDE
 from jetson_dnn_rt.results import Classification, Detections, Result, Segmentation
+from jetson_dnn_rt.safety.records import DAMAGE
 from jetson_dnn_rt.tasks import Outcome
 
 RESULTS = "results.jsonl"
@@ -34,9 +35,6 @@ WITH_RESULT = (Outcome.MET, Outcome.LATE)
 
 HIGHEST_CLASS = 65_535
 """Memory is needed for each class."""
-
-# Values of another type, places that are not there, numbers that are infinite, lists without end.
-_DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 _KINDS: dict[str, Kind] = {
     "boxes": "detection",
@@ -108,7 +106,7 @@ def read_results(path: Path, variant: str = "", choose: str = CHOOSE) -> dict[st
         if variant or len(variants) == 1:
             fix = "of one variant: write them without --repeat"
         raise ConfigurationError(f"{file} has several results of {several}, {fix}") from None
-    except (*_DAMAGE, cv2.error) as error:
+    except (*DAMAGE, cv2.error) as error:
         raise ConfigurationError(
             f"{file}, line {number}: no result of `run --results` or `evaluate` "
             f"({type(error).__name__}: {error})"

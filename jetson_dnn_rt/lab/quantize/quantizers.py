@@ -28,11 +28,11 @@ from jetson_dnn_rt.backends.registry import TENSORRT
 from jetson_dnn_rt.errors import BackendUnavailableError, ModelError
 from jetson_dnn_rt.models.graph.quantized_part import (
     PRODUCTS,
-    has_vnni,
     is_x86,
     list_read,
     mark_quantized,
     rename_value,
+    sums_overflow,
 )
 from jetson_dnn_rt.models.sources.files import first_line, import_package
 
@@ -140,7 +140,7 @@ class OnnxRuntimeQuantizer(Quantizer):
                 quant_format=QuantFormat.QDQ,
                 op_types_to_quantize=list(operators),
                 per_channel=True,
-                reduce_range=self._is_x86 and not has_vnni(),
+                reduce_range=sums_overflow() and not self._for_tensorrt,
                 activation_type=QuantType.QUInt8 if self._is_x86 else QuantType.QInt8,
                 weight_type=QuantType.QInt8,
                 nodes_to_exclude=sorted(floats),
@@ -165,8 +165,7 @@ class NncfQuantizer(Quantizer):
         self, model: onnx.ModelProto, images: Images, floats: Collection[str]
     ) -> onnx.ModelProto:
         nncf, name = self._nncf, model.graph.input[0].name
-        overflows = is_x86() and not has_vnni()
-        fix = nncf.OverflowFix.ENABLE if overflows else nncf.OverflowFix.FIRST_LAYER
+        fix = nncf.OverflowFix.ENABLE if sums_overflow() else nncf.OverflowFix.FIRST_LAYER
         return nncf.quantize(
             model,
             nncf.Dataset(list(images), lambda image: {name: image}),

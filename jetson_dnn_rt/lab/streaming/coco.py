@@ -19,6 +19,7 @@ import numpy as np
 
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.results import Detections
+from jetson_dnn_rt.safety.records import DAMAGE
 
 NEEDED = ("images", "annotations", "categories")
 
@@ -31,10 +32,6 @@ class LabelledFrame:
     number: int  # in its sequence
     file: str  # may have folders; empty where the file knows no names
     truth: Detections
-
-
-# Values of another type, places that are not there, numbers that are infinite, lists without end.
-_DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +57,7 @@ def read_coco(path: Path) -> CocoLabels:
         raise ConfigurationError(
             f"cannot read {path}: {error.strerror}; fix: give a file of boxes in COCO's JSON"
         ) from error
-    except _DAMAGE as error:
+    except DAMAGE as error:
         raise ConfigurationError(
             f"{path} is no COCO file of boxes ({type(error).__name__}: {error}); fix: give one as "
             "an exporter for object detection writes it"

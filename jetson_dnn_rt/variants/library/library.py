@@ -110,7 +110,7 @@ class Library:
 
     def __init__(self, root: Path | None = None) -> None:
         self.root = default_root() if root is None else Path(root)
-        self.lack = ""  # why an entry could not be stored; empty where all could
+        self.store_error = ""  # why an entry could not be stored; empty where all could
         self._reported: set[str] = set()
         try:
             self.root = self.root.expanduser().resolve()
@@ -136,10 +136,10 @@ class Library:
 
     def check_kept(self) -> None:
         """Raise `ConfigurationError`, with the reason, when an entry could not be stored."""
-        if self.lack:
+        if self.store_error:
             raise ConfigurationError(
-                f"library {self.root} cannot be written: {self.lack}; not all that was built is "
-                "kept: make room or name another folder as engine cache, and build again"
+                f"library {self.root} cannot be written: {self.store_error}; not all that was "
+                "built is kept: make room or name another folder as engine cache, and build again"
             )
 
     # -- load ----------------------------------------------------------------------------------
@@ -274,10 +274,10 @@ class Library:
         try:
             path = self._write(header, {**files, HEADER: text})
         except OSError as error:
-            self.lack = error.strerror or str(error)
+            self.store_error = error.strerror or str(error)
             self._warn_once(
-                f"library {self.root}: cannot be written ({self.lack}): what is built is used and "
-                "not kept"
+                f"library {self.root}: cannot be written ({self.store_error}): what is built is "
+                "used and not kept"
             )
             return Entry(header, dict(files), None)
         return Entry(header, dict(files), path)

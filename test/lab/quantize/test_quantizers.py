@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from jetson_dnn_rt.lab.quantize import quantizers
 from jetson_dnn_rt.lab.quantize.quantizers import find_quantizer
+from jetson_dnn_rt.models.graph import quantized_part
 from jetson_dnn_rt.models.graph.quantized_part import count_quantized, list_quantized
 
 SHAPE = (1, 3, 16, 24)
@@ -98,7 +99,7 @@ def test_seven_bits_where_sums_of_products_overflow(monkeypatch):
     model = make_network("Conv", "Sigmoid", "Conv")
     largest = {}
     for vnni in (True, False):
-        monkeypatch.setattr(quantizers, "has_vnni", lambda vnni=vnni: vnni)
+        monkeypatch.setattr(quantized_part, "has_vnni", lambda vnni=vnni: vnni)
         monkeypatch.setattr(platform, "machine", lambda: "x86_64")
         data = find_quantizer("onnxruntime").quantize(model, make_images(), ())
         weights = [
