@@ -113,6 +113,8 @@ def _hints_of(cls: type) -> dict[str, Any]:
 
 def _convert(hint: Any, value: Any, key: str) -> Any:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if hasattr(origin, "__value__"):  # an alias by `type`, such as NDArray of NumPy from 2.5 on
+        return _convert(origin.__value__[arguments], value, key)
     if hint is Any:
         return value
     if origin is Annotated:

@@ -177,6 +177,8 @@ def test_bf16_without_the_instructions_is_refused(monkeypatch):
     ("backend", "precision"), [("onnxruntime", "bf16"), ("openvino", "fp16"), ("null", "int8")]
 )
 def test_precision_that_a_back_end_has_not(backend, precision):
+    if not (info := inspect_backend(backend)).available:
+        pytest.skip(f"{backend}: {info.reason}")
     with pytest.raises(BackendUnavailableError, match="computes in fp32"):
         create_runner(make_model(Classifier(), (8, 8)), backend, precision, threads=1)
 

@@ -42,6 +42,10 @@ def create(model, backend, precision, threads=1):
     return create_runner(model, backend, precision, threads=threads)
 
 
+def compute(runner, image):
+    return runner.to_host(runner.run([image]))
+
+
 def make_image(seed):
     return np.random.default_rng(seed).random((1, 3, *SIZE), np.float32)
 
@@ -59,7 +63,7 @@ def test_agrees_with_torch(network, backend, precision):
     assert runner.version
     for seed in range(3):
         image = make_image(seed)
-        outputs = runner.run([image])
+        outputs = compute(runner, image)
         with torch.inference_mode():
             expected = module(torch.from_numpy(image))
         expected = expected if isinstance(expected, tuple) else (expected,)
@@ -71,12 +75,12 @@ def test_agrees_with_torch(network, backend, precision):
             np.testing.assert_allclose(output, wanted.numpy(), rtol=1e-4, atol=tolerance)
         first = [output.copy() for output in outputs]
         np.testing.assert_array_equal(image, make_image(seed))
-        for one, other in zip(first, runner.run([image]), strict=True):
+        for one, other in zip(first, compute(runner, image), strict=True):
             np.testing.assert_array_equal(one, other)
     for _ in range(2):
         runner.close()
     with pytest.raises(RunnerClosedError, match=backend):
-        runner.run([make_image(0)])
+        compute(runner, make_image(0))
 
 
 @pytest.mark.parametrize(("backend", "precision"), VARIANTS)
@@ -85,7 +89,7 @@ def test_short_types_are_really_used(backend, precision):
     runner = create(model, backend, precision)
     with torch.inference_mode():
         exact = model.torch_module()(torch.from_numpy(make_image(0))).numpy()
-    error = float(np.abs(runner.run([make_image(0)])[0] - exact).max())
+    error = float(np.abs(compute(runner, make_image(0))[0] - exact).max())
     assert (error > 1e-4) == (precision == "bf16")
 
 
@@ -105,11 +109,11 @@ def test_either_memory_layout_and_changing_buffers(backend, precision):
     runner = create(make_model(BoxesAndScores(), SIZE), backend, precision)
     for seed in range(3):
         image = make_image(seed)
-        expected = [output.copy() for output in runner.run([image])]
+        expected = [output.copy() for output in compute(runner, image)]
         channels_last = np.ascontiguousarray(image.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
         assert not channels_last.flags.c_contiguous
         for value in (channels_last, image.copy(), channels_last.copy(order="K")):
-            for one, other in zip(runner.run([value]), expected, strict=True):
+            for one, other in zip(compute(runner, value), expected, strict=True):
                 np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-5)
 
 
@@ -161,7 +165,7 @@ def test_outputs_whose_length_changes(backend, precision):
     for count in (3, 0, 7, 48):
         image[:] = 0.0
         image[0, 0, 0, :count] = 0.75
-        boxes, labels, scores = runner.run([image])
+        boxes, labels, scores = compute(runner, image)
         assert boxes.shape == (count, 4)
         np.testing.assert_array_equal(labels, np.arange(count))
         assert np.issubdtype(labels.dtype, np.integer)
@@ -187,7 +191,7 @@ def test_a_picture_without_objects_has_no_boxes(backend, precision):
     for count in (3, 0, 7, 0):
         image[:] = 0.0
         image[0, 0, 0, :count] = 0.75
-        shapes = [output.shape for output in runner.run([image])]
+        shapes = [output.shape for output in compute(runner, image)]
         assert shapes == [(count, 4), (count,), (count,)]
 
 
@@ -203,13 +207,13 @@ def test_graphs_without_empty_branches_stay_as_they_are():
 def test_runners_of_one_model_share_nothing_that_changes(backend, precision):
     model = make_model(Classifier(), SIZE)
     one, other = create(model, backend, precision), create(model, backend, precision)
-    first = one.run([make_image(1)])[0]
+    first = compute(one, make_image(1))[0]
     before = first.copy()
-    second = other.run([make_image(2)])[0]
+    second = compute(other, make_image(2))[0]
     np.testing.assert_array_equal(first, before)
     assert not np.array_equal(first, second)
     one.close()
-    np.testing.assert_array_equal(other.run([make_image(2)])[0], second)
+    np.testing.assert_array_equal(compute(other, make_image(2))[0], second)
 
 
 @pytest.mark.parametrize("backend", ["torch", "onnxruntime", "openvino"])
@@ -220,7 +224,7 @@ def test_two_threads_compute_the_same(backend):
     try:
         for threads in (1, 2):
             runner = create(model, backend, "fp32", threads)
-            results.append(runner.run([make_image(0)])[0].copy())
+            results.append(compute(runner, make_image(0))[0].copy())
             if backend == "torch":
                 assert torch.get_num_threads() == threads
     finally:

@@ -25,6 +25,7 @@ from busy_threads import (
     make_convolutions,
     read_thread_times,
 )
+from networks import skip_on_gpu
 
 from jetson_dnn_rt.backends.registry import create_runner
 from jetson_dnn_rt.backends.threads import count_cores, limit_opencv
@@ -67,6 +68,8 @@ def opencv_as_before():
 @pytest.mark.parametrize(("workers", "threads"), [(1, 1), (2, 1), (1, 2)])
 def test_no_more_threads_work_than_workers_times_threads(backend, workers, threads, alone):
     pytest.importorskip(backend, reason=f"{backend} is not installed")
+    if backend == "torch":
+        skip_on_gpu("CUDA has threads of its own")
     assert workers <= alone(count_runners, backend, workers, threads) <= workers * threads
 
 
@@ -77,6 +80,7 @@ def test_whole_pipelines_stay_within_their_workers(several_cores, alone):
 
 
 def test_a_runner_finds_its_number_on_a_thread_that_has_another(model):
+    skip_on_gpu("it has no number of threads")
     image = np.zeros((1, 3, *SIZE), np.float32)
     one, two = (create_runner(model, "torch", "fp32", threads=n) for n in (1, 2))
     found = []

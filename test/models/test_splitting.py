@@ -61,7 +61,7 @@ def run_parts(found, parts, backend, image):
     values = {found.image: image}
     for part in parts:
         runner = create_runner(part, backend, "fp32", threads=1)
-        given_values = runner.run([values[name] for name in part.inputs])
+        given_values = runner.to_host(runner.run([values[name] for name in part.inputs]))
         values |= zip(part.outputs, map(np.copy, given_values), strict=True)
     return [values[name] for name in found.outputs]
 
@@ -80,7 +80,7 @@ def assert_same(model, found, backend="torch", atol=0.0, parts=()):
     image = make_image(model)
     runner = create_runner(model, "torch", "fp32", threads=1)
     outputs = run_parts(found, parts or found.parts, backend, image)
-    for one, other in zip(outputs, runner.run([image]), strict=True):
+    for one, other in zip(outputs, runner.to_host(runner.run([image])), strict=True):
         np.testing.assert_allclose(one, other, rtol=0.0, atol=atol)
     np.testing.assert_array_equal(image, make_image(model))  # nothing wrote into it
 

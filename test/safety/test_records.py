@@ -6,9 +6,11 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
+import numpy as np
 import pytest
+from typing_extensions import TypeAliasType
 
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.safety.records import (
@@ -117,3 +119,20 @@ def test_a_record_made_by_hand_is_checked():
         check_record(Whole(Size("1x1"), (), [1, 2]))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="even must be even"):
         check_record(Whole(Size("1x1"), (), (1, 2), even=1))
+
+
+Number = TypeVar("Number", bound=np.generic)
+# As NumPy's NDArray is one from 2.5 on.
+Numbers = TypeAliasType("Numbers", np.ndarray[Any, np.dtype[Number]], type_params=(Number,))
+
+
+@dataclass(frozen=True)
+class Aliased:
+    numbers: Numbers[np.int64]
+
+
+def test_an_alias_by_type_is_what_it_stands_for():
+    read = read_record(Aliased, {"numbers": [3, 4]})
+    np.testing.assert_array_equal(read.numbers, np.array([3, 4]))
+    with pytest.raises(ValueError, match="numbers must hold whole numbers only"):
+        read_record(Aliased, {"numbers": [0.5]})

@@ -14,6 +14,7 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 
 from jetson_dnn_rt.backends.registry import inspect_backend
+from jetson_dnn_rt.backends.torch import choose_device
 from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.models.heads.base import Inspected
 from jetson_dnn_rt.models.heads.registry import recognise_head
@@ -78,6 +79,12 @@ def make_model(
     head = recognise_head(Inspected(origin.probe(*size), size))
     names = labels or tuple(f"class_{i}" for i in range(head.classes))
     return Model("test:network", head, Preprocessing(*size), names, "0" * 64, origin)
+
+
+def skip_on_gpu(what: str) -> None:
+    """Skip a test of torch on the CPU where torch computes on a GPU."""
+    if choose_device() == "cuda":
+        pytest.skip(f"torch computes on the GPU: {what}")
 
 
 def load_pipeline(model: Model, name: str, *arguments, **options) -> Pipeline:

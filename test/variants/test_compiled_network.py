@@ -54,6 +54,8 @@ def run(model, part, library):
     image = np.random.default_rng(0).random(model.input_shape, np.float32)
 
     def run(backend, precision="fp32", threads=1, library=library):
+        if not (info := inspect_backend(backend)).available:
+            pytest.skip(f"{backend}: {info.reason}")
         spec = VariantSpec.parse(f"full@{backend}-{precision}")
         runner = make_runner(model, spec, part, threads=threads, library=library)
         try:

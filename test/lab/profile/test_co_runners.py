@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -82,6 +83,7 @@ def test_matrices_are_multiplied_on_the_gpu():
     if not pytest.importorskip("torch").cuda.is_available():
         pytest.skip("torch sees no CUDA device")
     with run_load("gpu") as load:
+        time.sleep(1.0)  # a load that is ended at once has done nothing yet
         load.check()
     assert load.unit == "TFLOP/s"
     assert load.rate > 0.0
