@@ -32,7 +32,8 @@ demo:
 	@$(PYTHON) tools/setup_env.py --venv $(VENV) --for demo
 	$(WITH_ROS) jetson-dnn-rt run --params config/perception.param.yaml --seconds $(DEMO_SECONDS) --output demo_output
 
-test: $(addprefix setup-,$(ROS))
+test:
+	@$(MAKE) --no-print-directory -j2 $(addprefix setup-,$(ROS))
 	@$(PYTHON) tools/check.py --tests $(ROS)
 
 lint: setup

@@ -16,6 +16,7 @@ import re
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from setup_ros import DEFAULT, DISTRIBUTIONS, clean_environment
@@ -68,10 +69,13 @@ def run_check(name: str, command: tuple[str, ...]) -> bool:
 
 
 def run_tests(
-    name: str, command: tuple[str, ...], ros: str, **variables: str
+    name: str, command: tuple[str, ...], ros: str, *, live: bool = True, **variables: str
 ) -> tuple[bool, list[str]]:
-    """Run tests on a distribution; return whether they passed, what failed, the closing line."""
-    print(f"== tests, {name}: {' '.join(command)}", flush=True)
+    """Run tests on a distribution; return whether they passed, what failed, the closing line.
+
+    Their output is shown as it comes, or, if not `live`, at their end.
+    """
+    print(f"\n== tests, {name}: {' '.join(command)}", flush=True)
     env = {**clean_environment(), **variables}
     if ros != DEFAULT:
         env.pop("AMENT_PREFIX_PATH", None)  # of a shell that uses the default environment
@@ -81,9 +85,13 @@ def run_tests(
     ) as process:
         assert process.stdout is not None
         while part := os.read(process.stdout.fileno(), 1 << 16):
-            sys.stdout.buffer.write(part)
-            sys.stdout.flush()
             output += part
+            if live:
+                sys.stdout.buffer.write(part)
+                sys.stdout.flush()
+    if not live:
+        sys.stdout.buffer.write(b"\n" + output)
+        sys.stdout.flush()
     lines = output.decode(errors="replace").rstrip().splitlines() or ["no output"]
     return process.returncode == 0, [*pick_failures(lines), lines[-1]]
 
@@ -125,11 +133,19 @@ def main() -> int:
             return 2
         wanted = [DEFAULT]
     results = {}
-    for ros in sorted(wanted, key=lambda ros: ros != DEFAULT):
-        results[ros] = run_tests(ros, EVERYTHING if ros == DEFAULT else NODES, ros)
-        if ros == DEFAULT:
+    if DEFAULT in wanted:
+        results[DEFAULT] = run_tests(DEFAULT, EVERYTHING, DEFAULT)
+    # One core each: a run of either is one process.
+    with ThreadPoolExecutor(2) as pool:
+        runs = {}
+        if DEFAULT in wanted:
             name = "decisions as Python"
-            results[name] = run_tests(name, PURE, ros, JETSON_DNN_RT_PURE="1")
+            runs[name] = pool.submit(
+                run_tests, name, PURE, DEFAULT, live=False, JETSON_DNN_RT_PURE="1"
+            )
+        for ros in sorted({*wanted} - {DEFAULT}):
+            runs[ros] = pool.submit(run_tests, ros, NODES, ros)
+        results |= {name: run.result() for name, run in runs.items()}
     print()
     # That of everything last: it is read as the verdict.
     for name, (_, lines) in sorted(results.items(), key=lambda item: item[0] == DEFAULT):

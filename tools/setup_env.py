@@ -11,6 +11,7 @@ environment that is up to date costs a fraction of a second, a broken or partial
 from __future__ import annotations
 
 import argparse
+import contextlib
 import fcntl
 import hashlib
 import json
@@ -20,6 +21,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -376,14 +378,27 @@ def check_machine(environment: Environment) -> None:
         raise SetupError(f"{free / 1e9:.1f} GB of disk are free, {needed / 1e9:.0f} GB are needed")
 
 
+@contextlib.contextmanager
+def hold(path: Path) -> Iterator[None]:
+    """Wait until no other set-up holds a file or folder, and hold it meanwhile."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = os.open(path, os.O_RDONLY | (0 if path.is_dir() else os.O_CREAT), 0o644)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
 def set_up(environment: Environment, progress: Progress) -> None:
     """Bring the environment up to date; do nothing if it is."""
     wanted = environment.wanted_stamp()
     found = environment.read_stamp()
     usable = environment.works()
     if usable and found == wanted:
-        progress.say(f"{environment.prefix.name} is up to date")
-        environment.compile_scheduling(progress)
+        progress.say("up to date")
+        with hold(ROOT):
+            environment.compile_scheduling(progress)
         return
     kept = {name: found.get(name) == wanted[name] for name in ("environment", "purpose")}
     if not (usable and all(kept.values())):
@@ -395,8 +410,9 @@ def set_up(environment: Environment, progress: Progress) -> None:
         environment.write_stamp({})
         environment.install(progress)
     environment.write_stamp({name: wanted[name] for name in kept})
-    environment.install_package(progress)
-    environment.compile_scheduling(progress)
+    with hold(ROOT):  # both write into the checkout
+        environment.install_package(progress)
+        environment.compile_scheduling(progress)
     environment.check(progress)
     environment.write_stamp(wanted)
     progress.say("ready")
@@ -419,30 +435,27 @@ def main() -> int:
     prefix = Path(os.path.abspath(options.venv))
     # Inside a virtual environment (perhaps this one) its base interpreter is used.
     base: str = getattr(sys, "_base_executable", None) or sys.executable
-    lock = os.open(ROOT, os.O_RDONLY)
+    progress = Progress.of(prefix)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        progress = Progress(ROOT / "build" / "setup.log")
-        system_ros = find_system_ros(base)
-        if system_ros and options.ros != DEFAULT:
-            progress.say(f"a ROS 2 is sourced ({system_ros}): {options.ros} is left out")
-            return 0
-        check_platform(
-            sys.version_info[:2],
-            platform.machine(),
-            platform.system(),
-            system_ros is not None,
-            os.environ.get("ROS_DISTRO"),
-        )
-        environment = Environment(prefix, base, system_ros, options.purpose, options.ros)
-        set_up(environment, progress)
+        with hold(progress.log):
+            system_ros = find_system_ros(base)
+            if system_ros and options.ros != DEFAULT:
+                progress.say(f"a ROS 2 is sourced ({system_ros}): {options.ros} is left out")
+                return 0
+            check_platform(
+                sys.version_info[:2],
+                platform.machine(),
+                platform.system(),
+                system_ros is not None,
+                os.environ.get("ROS_DISTRO"),
+            )
+            environment = Environment(prefix, base, system_ros, options.purpose, options.ros)
+            set_up(environment, progress)
     except SetupError as error:
         return fail(error)
     except KeyboardInterrupt:
         print("\nset-up interrupted; run it again to continue", file=sys.stderr)
         return 130
-    finally:
-        os.close(lock)
     return 0
 
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+ROOT = Path(__file__).resolve().parent.parent
 # A step that prints nothing for this long shows that it is still alive.
 HEARTBEAT_S = 10.0
 LOG_TAIL_LINES = 30
@@ -26,9 +27,15 @@ class SetupError(Exception):
 class Progress:
     """Progress of the set-up: prints steps with the elapsed time, and logs all output."""
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, name: str, log: Path) -> None:
         self._start = time.monotonic()
+        self._name = name
         self.log = log
+
+    @classmethod
+    def of(cls, prefix: Path) -> Progress:
+        """Of the set-up of an environment; its log is in ``build/``."""
+        return cls(f"set-up of {prefix.name}", ROOT / "build" / f"setup{prefix.name}.log")
 
     def start_log(self) -> None:
         """Empty the log for a new set-up."""
@@ -37,7 +44,7 @@ class Progress:
 
     def say(self, text: str) -> None:
         """Print one line with the elapsed time in seconds."""
-        print(f"[set-up {time.monotonic() - self._start:6.1f} s] {text}", flush=True)
+        print(f"[{self._name} {time.monotonic() - self._start:6.1f} s] {text}", flush=True)
 
     def run(
         self,

@@ -315,7 +315,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rebuild", action="store_true", help="build the interfaces again")
     options = parser.parse_args(arguments)
     prefix = Path(os.path.abspath(options.prefix))
-    progress = Progress(ROOT / "build" / "setup.log")
+    progress = Progress.of(prefix)
     try:
         install_wheels(prefix, progress, options.ros)
         build_missing_interfaces(prefix, progress, INTERFACES if options.rebuild else None)

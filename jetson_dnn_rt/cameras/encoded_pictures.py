@@ -139,11 +139,14 @@ def _find_last_pixels(data: memoryview, begin: int) -> int:
     """End of the row of IDAT chunks that begins there, which may be the end of the file."""
     for _ in range(MAX_SEGMENTS + MAX_CHUNKS_PER_KIB * (len(data) >> 10)):
         if begin + 8 > len(data):
-            return min(begin, len(data))
+            return begin
         length, kind = struct.unpack_from(">I4s", data, begin)
         if kind != b"IDAT":
             return begin
         begin += 8 + length + 4
+        if begin > len(data):  # OpenCV allocates what it says before it reads
+            text = f"PNG of {len(data)} bytes: its pixels end at {begin}"
+            raise BadImageError("truncated", text)
     raise BadImageError("format", f"PNG of {len(data)} bytes with too many chunks of pixels")
 
 

@@ -108,6 +108,8 @@ CASES = {
     "png with two headers": (PNG[:33] + PNG[8:], "format"),
     "png without a header": (b"\x89PNG\r\n\x1a\n" + PNG[33:], "format"),
     "png with a huge chunk": (PNG[:33] + b"\x7f\xff\xff\xfftEXt" + PNG[41:], "truncated"),
+    "png of huge pixels": (PNG[:33] + b"\x7f\xff\xff\xffIDAT" + PNG[41:], "truncated"),
+    "png that is cut": (PNG[:-40], "truncated"),
     "png with an unknown chunk": (
         PNG[:33] + hostile.make_chunk(b"CgBI", b"") + PNG[33:],
         "format",

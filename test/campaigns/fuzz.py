@@ -31,7 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--formats", nargs="+", choices=FORMATS, default=list(FORMATS))
     parser.add_argument("--count", type=int, help="inputs of each format, instead of --minutes")
     parser.add_argument("--only", metavar="FORMAT:NUMBER", help="one input, of this --seed")
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="for inputs that end badly")
+    parser.add_argument(
+        "--keep", type=Path, metavar="DIR", help="for inputs that kill their reader, and of --only"
+    )
 
 
 def run(args: argparse.Namespace) -> Result:

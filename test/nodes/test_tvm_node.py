@@ -22,11 +22,18 @@ from task_bench import Bench, make_image
 
 from jetson_dnn_rt.cli import main
 from jetson_dnn_rt.nodes.tasks.task_node import SegmenterNode
+from jetson_dnn_rt.runtime.building import background_build
 from jetson_dnn_rt.tasks import Outcome
 from jetson_dnn_rt.variants.library.library import Library
 
 ONNX, TVM = "full@onnxruntime-fp32", "full@tvm-fp32"
 BUILD_TIMEOUT_S = 600.0
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch):
+    """Builds do not wait for cores that other tests use."""
+    monkeypatch.setattr(background_build, "NICE", 0)
 
 
 @pytest.fixture(scope="module")

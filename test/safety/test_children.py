@@ -84,7 +84,7 @@ def start_cold():
 def build_at_low_priority():
     # Without the environment: what it becomes is started as safely as it was itself.
     command = python_command(
-        "jetson_dnn_rt.runtime.building.low_priority", str(os.getpid()), "build", "-h"
+        "jetson_dnn_rt.runtime.building.low_priority", str(os.getpid()), "0", "build", "-h"
     )
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "--no-tuning" in done.stdout
@@ -98,15 +98,19 @@ def build_in_the_background():
     from typing import cast
 
     from jetson_dnn_rt.config.task import TaskConfig
-    from jetson_dnn_rt.runtime.building.background_build import BackgroundBuild
+    from jetson_dnn_rt.runtime.building import background_build
     from jetson_dnn_rt.runtime.realtime import Realtime
     from jetson_dnn_rt.runtime.task import Task
 
     config = TaskConfig("task", model="null:1", variants=("full@null",))
     task = cast(Task, SimpleNamespace(config=config, batch_tasks=1, threads=1, name="/task"))
     realtime = cast(Realtime, None)  # of what is loaded later
-    build = BackgroundBuild(task, threading.Lock(), realtime, logging.getLogger(), bool)
-    assert build._run_process(["full@null"]) == {"full@null": ""}
+    build = background_build.BackgroundBuild(
+        task, threading.Lock(), realtime, logging.getLogger(), bool
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(background_build, "NICE", 0)  # not to wait for cores that others use
+        assert build._run_process(["full@null"]) == {"full@null": ""}
 
 
 def try_rights():

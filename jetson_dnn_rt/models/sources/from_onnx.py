@@ -31,7 +31,8 @@ def convert_to_torch(data: bytes, name: str) -> torch.nn.Module:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             module = onnx2torch.convert(bypass_copies(onnx.load_model_from_string(data)))
-    except (KeyError, NotImplementedError, RuntimeError, ValueError) as error:
+    # Names become names in source text, which knows no null byte.
+    except (KeyError, NotImplementedError, RuntimeError, SyntaxError, ValueError) as error:
         raise ModelError(
             f"{name} cannot be read by onnx2torch ({error}): it runs whole on onnxruntime and "
             "openvino, also in int8, but not on torch, and can be neither cut nor decomposed"

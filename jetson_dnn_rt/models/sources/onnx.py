@@ -141,7 +141,7 @@ def _parse(path: Path, data: bytes) -> tuple[onnx.ModelProto, bool]:
     try:
         if not find_plugins(model):  # which the checker does not know
             onnx.checker.check_model(model)
-    except onnx.checker.ValidationError as error:
+    except (onnx.checker.ValidationError, UnicodeDecodeError) as error:  # a text of other bytes
         raise ModelError(f"{path} is damaged or no valid ONNX: {error}") from error
     return model, is_sorted
 

@@ -31,6 +31,9 @@ from jetson_dnn_rt.runtime.task import Task
 from jetson_dnn_rt.safety.children import child_environment, python_command
 from jetson_dnn_rt.safety.faults import FAULTS, safe_text, start_thread
 
+NICE = 19
+"""The least: beside busy cores a build waits, and the tasks do not."""
+
 LOG_PERIOD_S = 10.0
 TURN_POLL_S = 0.2
 JOIN_TIMEOUT_S = 10.0
@@ -156,7 +159,9 @@ class BackgroundBuild:
 
         ModelError when it ended without a report.
         """
-        command = python_command("jetson_dnn_rt.runtime.building.low_priority", str(os.getpid()))
+        command = python_command(
+            "jetson_dnn_rt.runtime.building.low_priority", str(os.getpid()), str(NICE)
+        )
         # Kernels cannot be compared by times measured beside running tasks.
         command += ["build", "--params", "/dev/stdin", "--no-tuning", "--json"]
         command += ["--batch", str(self._task.batch_tasks)]

@@ -3,7 +3,7 @@
 
 """Runs a command of the package so that it delays no other process.
 
-It runs at the lowest priority, in a process group of its own, and ends with the thread that
+It runs at a low priority, in a process group of its own, and ends with the thread that
 started it, however that ends.
 """
 
@@ -17,18 +17,17 @@ import sys
 
 from jetson_dnn_rt.safety.children import child_environment, python_command
 
-LOWEST = 19
 PR_SET_PDEATHSIG = 1
 
 
-def main(parent: int, arguments: list[str]) -> None:
+def main(parent: int, nice: int, arguments: list[str]) -> None:
     """Lower the priority, then become ``jetson-dnn-rt ARGUMENTS``; end with the `parent`."""
     # Not a session of its own: Linux groups processes by session, and a nice value counts within
     # the group only.
     os.setpgrp()
     # The ROS thread may be a real-time one; its children would be, too, whatever their nice value.
     os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-    os.nice(LOWEST)
+    os.nice(nice)
     with contextlib.suppress(OSError):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it died before that took effect
@@ -38,4 +37,4 @@ def main(parent: int, arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2:])
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])

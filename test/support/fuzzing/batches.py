@@ -71,7 +71,8 @@ class Tally:
 class Campaign:
     """Formats that are read in child processes; to be used as a context, which removes its files.
 
-    `keep` is a folder for the inputs that ended badly.
+    `keep` is a folder for an input that ended badly, if its process died of it or was to read it
+    alone: otherwise that has gone on to the next one meanwhile.
     """
 
     def __init__(
@@ -141,7 +142,7 @@ class Campaign:
                     elif "begin" in line:
                         begun = line
                     elif "end" in line:
-                        self._count(name, tally, {**begun, **line}, home)
+                        self._count(name, tally, {**begun, **line}, home if count == 1 else None)
                         begun = {}
                     else:
                         following = line["next"]
@@ -168,7 +169,7 @@ class Campaign:
             raise RuntimeError(f"the child for {name} ended with {code}: {said}")
         return following
 
-    def _count(self, name: str, tally: Tally, line: dict[str, Any], home: Path) -> None:
+    def _count(self, name: str, tally: Tally, line: dict[str, Any], home: Path | None) -> None:
         faults = list(line["faults"])
         cpu_s, memory_mib = line.get("cpu_s", 0.0), line.get("memory_mib", 0)
         child_mib = line.get("child_mib", 0)
@@ -189,7 +190,7 @@ class Campaign:
             tally.alike[f"{kind}: {text[:60]}"] += 1
             if tally.alike[f"{kind}: {text[:60]}"] <= _MOST_ALIKE:
                 tally.faults.append(f"{name}:{line['begin']}{title}: {kind}: {text}")
-        if faults and self._keep is not None:
+        if faults and self._keep is not None and home is not None:
             kept = self._keep / f"{name}-{self.seed}-{line['begin']}"
             shutil.rmtree(kept, ignore_errors=True)
             shutil.copytree(home / "input", kept)
