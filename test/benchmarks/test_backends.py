@@ -221,7 +221,7 @@ def test_models_that_are_not_there_are_left_out(tmp_path):
 
 def test_a_small_run(tmp_path):
     names = ("torch-fp32", "onnxruntime-fp32", "opencv-fp32")
-    options = "--threads 1 --stages 2 --seconds 0.001 --busy 1"
+    options = "--quick --threads 1 --stages 2 --seconds 0.001 --busy 1"
     _, result = benches.run(
         "backends", "--models", "detector", "--backends", *names, options, "--data", str(tmp_path)
     )
