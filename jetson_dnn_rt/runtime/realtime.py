@@ -187,8 +187,9 @@ def trim_memory() -> None:
     """Return freed memory that malloc keeps to the system: after a network was loaded or closed.
 
     Each transition and each build runs on a thread of its own, often with another of glibc's
-    arenas (`MALLOC_SETTINGS`), which keeps what loading took for a while. The end of an arena's last heap stays, at most
-    64 MiB. Not for the hot path: the next frames fault their pages in again.
+    arenas than the last (`MALLOC_SETTINGS`), which keeps what loading took for a while. The end of
+    an arena's last heap stays, at most 64 MiB. Not for the hot path: the next frames fault their
+    pages in again.
     """
     libc = ctypes.CDLL(None)
     if hasattr(libc, "malloc_trim"):  # glibc
