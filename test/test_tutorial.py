@@ -40,7 +40,7 @@ PROMISED = (
 
 @pytest.fixture(scope="module")
 def user(tmp_path_factory):
-    """A user's folder and empty home: a video of ten seconds and a network of her own."""
+    """A user's folder and empty home: a video of three seconds and a network of her own."""
     for package in ("rclpy", "torch", "onnxruntime", "openvino", "rosbags", "matplotlib"):
         pytest.importorskip(package)
     folder = tmp_path_factory.mktemp("tutorial")
@@ -49,7 +49,7 @@ def user(tmp_path_factory):
     writer = cv2.VideoWriter(
         str(folder / "drive.mp4"), cv2.VideoWriter.fourcc(*"mp4v"), 20.0, (640, 480)
     )
-    for number in range(100):
+    for number in range(60):
         drive.render(number * 50_000_000, frame)
         writer.write(frame)
     writer.release()

@@ -223,6 +223,11 @@ def test_an_operator_that_tensorrt_lacks(trt):
             "2: [virtualMemoryBuffer.cpp] Error Code 2: OutOfMemory (no further information)",
             "raise",
         ),
+        (
+            "6: TensorRT-RTX does not support this compute capability, so the engine cannot be "
+            "rebuilt for it.",
+            "full@torch-fp16",
+        ),
     ],
 )
 def test_a_build_that_fails(trt, said, fix):

@@ -22,10 +22,10 @@ from jetson_dnn_rt.nodes.perception import PerceptionNode
 
 pytestmark = pytest.mark.freezes
 
-CYCLES = 25
-WARM_UP_CYCLES = 8  # until the allocators have their arenas: +5 MB, then flat
+CYCLES = 10
+WARM_UP_CYCLES = 5  # until the allocators have their arenas: +5 MB, then flat
 GROWTH_BYTES = 12_000_000
-"""A cycle that forgets a task leaves at least the network's input behind, 3.1 MB: 78 MB in all.
+"""A cycle that forgets a task leaves at least the network's input behind, 3.1 MB: 31 MB in all.
 
 Allocators of a process that has just begun take up to 7 MB more now and then."""
 

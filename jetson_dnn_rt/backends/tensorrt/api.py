@@ -161,6 +161,10 @@ _FIXES = (
         "check the driver with nvidia-smi; in docker: --gpus all (on Jetson: --runtime nvidia)",
     ),
     (
+        r"does not support this compute capability|Target GPU SM \d+ is not supported",
+        "this TensorRT is not for this GPU: install another one, or use torch (`full@torch-fp16`)",
+    ),
+    (
         r"version tag does not match|[Ss]erialization ?[Aa]ssertion|[Ii]ncompatible.*engine|"
         r"generated on an incompatible device|magicTag|magic tag",
         "the engine is of another TensorRT or GPU: build it again here "
