@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 
+from jetson_dnn_rt.cameras.encoded_pictures import BadImageError, decode_picture
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.models.heads.base import Kind
 from jetson_dnn_rt.models.heads.result_lines import THUMBNAIL_SIDE
@@ -106,7 +106,7 @@ def read_results(path: Path, variant: str = "", choose: str = CHOOSE) -> dict[st
         if variant or len(variants) == 1:
             fix = "of one variant: write them without --repeat"
         raise ConfigurationError(f"{file} has several results of {several}, {fix}") from None
-    except (*DAMAGE, cv2.error) as error:
+    except (*DAMAGE, BadImageError) as error:
         raise ConfigurationError(
             f"{file}, line {number}: no result of `run --results` or `evaluate` "
             f"({type(error).__name__}: {error})"
@@ -175,10 +175,9 @@ def _read_masks(pictures: str | dict[str, str] | None) -> Segmentation | None:
     masks = []
     for name, text in named.items():
         data = np.frombuffer(base64.b64decode(text, validate=True), np.uint8)
-        mask = cv2.imdecode(data, cv2.IMREAD_GRAYSCALE)
-        if mask is None:
-            raise ValueError("mask_png is no picture")
-        masks.append(Segmentation(np.asarray(mask, np.uint8), name=name))
+        # A mask is grey: its channels are alike.
+        mask = np.ascontiguousarray(decode_picture(data)[..., 0])
+        masks.append(Segmentation(mask, name=name))
     first, *others = masks
     first.others = tuple(others)
     return first

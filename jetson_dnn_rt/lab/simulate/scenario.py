@@ -288,7 +288,10 @@ def _expand(
             period_ms = setting.period_ms or board.period_ms.get(setting.network, 0.0)
             if not period_ms > 0.0:
                 raise ConfigurationError(f"{key}.period_ms is missing; the board has none")
-            cameras[camera] = CameraSetting(period_ms, setting.jitter_ms)
+            try:
+                cameras[camera] = CameraSetting(period_ms, setting.jitter_ms)
+            except ValueError as error:  # neither is wrong alone
+                raise ConfigurationError(f"{key}: {error}") from error
         tasks.append(
             SimulatedTask(
                 name=name,

@@ -32,6 +32,9 @@ FORMATS = {
     "parameters": "fuzzing.texts:Parameters",
     "labels": "fuzzing.texts:Labels",
     "coco": "fuzzing.texts:Coco",
+    "scenario": "fuzzing.texts:ScenarioFiles",
+    "results": "fuzzing.texts:Results",
+    "calibration": "fuzzing.texts:Calibration",
     "parquet": "fuzzing.traces:Parquet",
     "arrows": "fuzzing.traces:Stream",
 }

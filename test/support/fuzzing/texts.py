@@ -1,7 +1,7 @@
 # Copyright 2026 jetson_dnn_rt authors
 # SPDX-License-Identifier: Apache-2.0
 
-"""Files of JSON and YAML: tables, parameters, labels, ground truth."""
+"""Files of JSON and YAML: tables, parameters, labels, ground truth, scenarios, results."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import hostile_yaml
+import numpy as np
 import yaml
 from cohort_tables import make_clocks, make_table, write_clock_tables, write_tables
 
@@ -22,9 +23,15 @@ from jetson_dnn_rt.config.process import ProcessConfig
 from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.coordinator.tables.files import load_tables, save_tables
 from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.lab.agree.result_files import read_results
+from jetson_dnn_rt.lab.simulate.scenario import load_scenario
 from jetson_dnn_rt.lab.streaming.coco import read_coco
+from jetson_dnn_rt.models.heads.base import Kind
 from jetson_dnn_rt.models.heads.labels import read_labels
+from jetson_dnn_rt.models.heads.result_lines import describe_result
+from jetson_dnn_rt.nodes.cameras.camera_info import make_camera_info
 from jetson_dnn_rt.platforms.boards import tx2_space
+from jetson_dnn_rt.results import Classification, Detections, Result, Segmentation
 
 _ROOT = Path(__file__).parents[3]
 
@@ -188,3 +195,80 @@ class Coco(_Text):
 
     def read_file(self, path: Path, work: Path) -> int:
         return len(read_coco(path).frames)
+
+
+class ScenarioFiles(Format):
+    """Scenarios of the simulator, with the board and the networks that they name."""
+
+    def make_seeds(self, folder: Path) -> dict[str, Files]:
+        scenarios = _ROOT / "config" / "scenarios"
+        made: dict[str, Files] = {}
+        for name, board in (("tx2_cohort4", "tx2"), ("xavier_thermal", "xavier")):
+            paths = (f"{name}.yaml", f"boards/{board}.yaml", "networks.yaml")
+            made[name] = {path: (scenarios / path).read_bytes() for path in paths}
+        return made
+
+    def spoil(self, files: Files, other: Files, rng: random.Random) -> Files:
+        name = rng.choice(sorted(files))
+        return {**files, name: spoil_yaml(files[name], rng)}
+
+    def read(self, folder: Path, work: Path) -> list[str]:
+        (path,) = (one for one in folder.glob("*.yaml") if one.name != "networks.yaml")
+        return [task.name for task in load_scenario(path).tasks]
+
+
+class Results(_Text):
+    """Results of a run, a line of JSON for each frame."""
+
+    def make_seeds(self, folder: Path) -> dict[str, Files]:
+        head = {"task": "t", "stamp_ns": 5, "outcome": "met", "variant": "full", "file": "a.png"}
+        mask = Segmentation(np.eye(8, dtype=np.uint8))
+        scores, numbers = np.float32([0.5]), np.array([1])
+        results: list[tuple[Result, Kind]] = [
+            (Detections(np.float32([[1, 2, 3, 4]]), scores, numbers), "detection"),
+            (Classification(numbers, scores), "classification"),
+            (mask, "segmentation"),
+        ]
+        lines = {
+            kind: [
+                {**head, "frame": number, **describe_result(result, kind, ("a", "b"), masks=True)}
+                for number in range(2)
+            ]
+            for result, kind in results
+        }
+        return {
+            name: {"results.jsonl": "".join(json.dumps(one) + "\n" for one in some).encode()}
+            for name, some in lines.items()
+        }
+
+    def spoil(self, files: Files, other: Files, rng: random.Random) -> Files:
+        ((name, data),) = files.items()
+        lines = data.splitlines() or [b""]
+        number = rng.randrange(len(lines))
+        lines[number] = spoil_json(lines[number], next(iter(other.values())), rng)
+        return {name: b"\n".join(lines) + b"\n"}
+
+    def read_file(self, path: Path, work: Path) -> list[str]:
+        return sorted(read_results(path))
+
+
+class Calibration(_Text):
+    """Calibrations of cameras, as ``camera_calibration`` writes them."""
+
+    packages = ("sensor_msgs",)
+
+    def make_seeds(self, folder: Path) -> dict[str, Files]:
+        def matrix(rows: int, columns: int) -> dict[str, Any]:
+            values = [float(index) for index in range(rows * columns)]
+            return {"rows": rows, "cols": columns, "data": values}
+
+        value = {
+            "image_width": 64, "image_height": 48, "camera_name": "front",
+            "distortion_model": "plumb_bob", "camera_matrix": matrix(3, 3),
+            "distortion_coefficients": matrix(1, 5), "rectification_matrix": matrix(3, 3),
+            "projection_matrix": matrix(3, 4),
+        }  # fmt: skip
+        return {"usual": {"camera.yaml": yaml.safe_dump(value).encode()}}
+
+    def read_file(self, path: Path, work: Path) -> str:
+        return str(make_camera_info(str(path), 48, 64).distortion_model)
