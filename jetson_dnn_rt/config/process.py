@@ -47,7 +47,7 @@ class RealtimeConfig:
     mlockall: bool = _realtime(False, "Lock the process's memory (needs rights)")
     gc_freeze: bool = _realtime(True, "Exempt what is alive after warm-up from garbage collection")
     mallopt: bool = _realtime(
-        True, "Keep glibc from returning memory to the system after every image, with two arenas"
+        True, "Keep glibc from returning memory to the system after every image"
     )
     # Python's own 5000 lets a camera thread wait 5 ms. Release to start of a 5 ms job, median /
     # p99: 0.60 / 1.0 ms at 500, 0.16 / 0.42 at 100.

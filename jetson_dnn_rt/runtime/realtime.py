@@ -29,10 +29,11 @@ MALLOC_SETTINGS = (
     (M_TRIM_THRESHOLD, 1 << 30),
     (M_MMAP_THRESHOLD, 32 << 20),
     (M_TOP_PAD, 64 << 20),
-    # With one for each of 60 threads, what loading networks again and again frees lies scattered:
-    # 466 MB of it after ten minutes of the campaign `soak`, with two 70 to 200 MB.
-    (M_ARENA_MAX, 2),
 )
+
+MALLOC_ARENAS = 2
+"""With one for each of 60 threads, what loading networks again and again frees lies scattered:
+466 MB of it after ten minutes of the campaign `soak`, with two 70 to 200 MB."""
 
 RIGHTS_FIX = (
     "grant CAP_SYS_NICE and CAP_IPC_LOCK, or 'rtprio 90' and 'memlock unlimited' "
@@ -46,11 +47,14 @@ def set_library_defaults() -> None:
     OpenMP's threads spin after each parallel loop, on cores that other threads are waiting for;
     told to sleep, torch with two threads went from 158 to 59 ms on two busy cores. torch's CUDA
     graphs keep the priority of the stream that they were captured on, unless the driver (of CUDA
-    13) is told to take that of the stream they are launched on, which is the deadline class. A
-    value that the user has set stays.
+    13) is told to take that of the stream they are launched on, which is the deadline class. glibc
+    gets few arenas (`MALLOC_ARENAS`). A value that the user has set stays.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("CUDA_GRAPHS_USE_NODE_PRIORITY", "0")
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt") and "MALLOC_ARENA_MAX" not in os.environ:
+        libc.mallopt(M_ARENA_MAX, MALLOC_ARENAS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +191,7 @@ def trim_memory() -> None:
     """Return freed memory that malloc keeps to the system: after a network was loaded or closed.
 
     Each transition and each build runs on a thread of its own, often with another of glibc's
-    arenas than the last (`MALLOC_SETTINGS`), which keeps what loading took for a while. The end of
+    arenas than the last (`MALLOC_ARENAS`), which keeps what loading took for a while. The end of
     an arena's last heap stays, at most 64 MiB. Not for the hot path: the next frames fault their
     pages in again.
     """

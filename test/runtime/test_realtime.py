@@ -169,3 +169,38 @@ def test_memory_that_a_thread_has_freed_is_returned_when_asked():
     assert kept > 90_000_000
     # Not the end of the arena's last heap of 64 MiB, which malloc_trim leaves alone.
     assert left < 40_000_000
+
+
+COUNT_ARENAS = """
+import ctypes, os, sys, threading
+from jetson_dnn_rt.runtime.realtime import set_library_defaults
+
+set_library_defaults()
+together = threading.Barrier(9)
+
+def work():
+    kept = [bytearray(4096) for _ in range(100)]
+    together.wait()
+
+threads = [threading.Thread(target=work) for _ in range(8)]
+for thread in threads:
+    thread.start()
+together.wait()
+libc = ctypes.CDLL(None)
+libc.fopen.restype = ctypes.c_void_p
+file = ctypes.c_void_p(libc.fopen(sys.argv[1].encode(), b"w"))
+libc.malloc_info(0, file)
+libc.fclose(file)
+"""
+
+
+@pytest.mark.parametrize(("asked", "most"), [("", 2), ("5", 5)])
+def test_threads_share_arenas_of_memory(tmp_path, monkeypatch, asked, most):
+    if not hasattr(ctypes.CDLL(None), "malloc_info"):
+        pytest.skip("this C library is not glibc")
+    monkeypatch.delenv("MALLOC_ARENA_MAX", raising=False)
+    if asked:
+        monkeypatch.setenv("MALLOC_ARENA_MAX", asked)
+    path = tmp_path / "arenas.xml"
+    subprocess.run([sys.executable, "-c", COUNT_ARENAS, str(path)], check=True)
+    assert path.read_text().count("<heap nr=") == most
