@@ -57,7 +57,11 @@ def run(args: argparse.Namespace) -> Result:
                 for kind in (FULL, EIO) if shim and not args.quick else (FULL,):
                     place = folder / f"{program} {kind} {number}"
                     place.mkdir()
-                    found = endure(place, program, kind, shim, args.rng)
+                    try:
+                        found = endure(place, program, kind, shim, args.rng)
+                    except AssertionError as error:  # what came before it is not lost
+                        result.faults.append(f"{program} {kind}: {error}")
+                        continue
                     recovered_s.append(found.recovered_s)
                     jobs += Counter(jobs=found.jobs, written=found.written, lost=found.lost)
                     if found.faults:
