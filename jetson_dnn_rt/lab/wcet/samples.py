@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from jetson_dnn_rt.traces.reader import JobTraceError, Trace
+from jetson_dnn_rt.errors import JobTraceError
+from jetson_dnn_rt.traces.reader import Trace
 
 if TYPE_CHECKING:
     import pyarrow as pa
