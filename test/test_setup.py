@@ -166,7 +166,7 @@ def test_each_distribution_has_its_wheels_and_stamp(tmp_path, monkeypatch, ros):
     monkeypatch.setattr(setup_ros.Paths, "of", lambda prefix: None)
     monkeypatch.setattr(setup_ros, "provide_headers", lambda paths, progress: paths)
     monkeypatch.setattr(setup_ros, "rewrite_prefixes", lambda paths: 0)
-    setup_ros.install_wheels(tmp_path, Progress(tmp_path / "log"), ros)
+    setup_ros.install_wheels(tmp_path, Progress("set-up", tmp_path / "log"), ros)
     (command,) = commands
     assert "ros-rclpy[fastrtps]" in Path(command[-1]).read_text()
     stamps = {
@@ -189,7 +189,7 @@ def test_every_file_that_is_installed_makes_the_package_stale(monkeypatch):
 
 
 def test_failing_command_shows_its_end_and_the_fix(tmp_path):
-    progress = Progress(tmp_path / "log")
+    progress = Progress("set-up", tmp_path / "log")
     program = "print('working'); raise SystemExit('the reason')"
     with pytest.raises(SetupError, match=r"(?s)exit code 1.*the reason.*try that"):
         progress.run("a step", [sys.executable, "-c", program], hint="try that")
@@ -198,4 +198,4 @@ def test_failing_command_shows_its_end_and_the_fix(tmp_path):
 
 def test_command_that_cannot_start_is_an_error(tmp_path):
     with pytest.raises(SetupError, match="cannot start /nonexistent"):
-        Progress(tmp_path / "log").run("a step", ["/nonexistent"])
+        Progress("set-up", tmp_path / "log").run("a step", ["/nonexistent"])
