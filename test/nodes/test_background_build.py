@@ -135,7 +135,8 @@ def test_what_is_missing_is_built_and_switched_to_while_frames_run(
 
 
 @pytest.mark.parametrize("how", ["clean up", "shut down"])
-def test_a_build_ends_with_its_node(ros, library, how):
+def test_a_build_ends_with_its_node(ros, library, how, monkeypatch):
+    monkeypatch.setattr(background_build, "NICE", 5)
     bench = make_bench(ros, library)
     log = Log(bench.node)
     bench.start()
@@ -144,7 +145,7 @@ def test_a_build_ends_with_its_node(ros, library, how):
     ros.wait(lambda: build.progress not in waiting, "the build's progress")
     process = build._process
     assert is_alive(process.pid)
-    assert os.getpriority(os.PRIO_PROCESS, process.pid) == 19
+    assert os.getpriority(os.PRIO_PROCESS, process.pid) == background_build.NICE
     if how == "clean up":
         # It outlives the inactive state.
         bench.node.trigger_deactivate()
