@@ -28,6 +28,7 @@ from jetson_dnn_rt.tasks import Outcome
 
 TUCKER, FULL = "tucker-0.50@onnxruntime-fp32", "full@onnxruntime-fp32"
 BUILD_TIMEOUT_S = 600.0
+NICE = background_build.NICE
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -256,7 +257,7 @@ def test_a_low_priority_process_dies_with_its_parent():
         "import os, subprocess, sys, time\n"
         "from jetson_dnn_rt.safety.children import python_command\n"
         "child = subprocess.Popen(python_command('jetson_dnn_rt.runtime.building.low_priority',\n"
-        "    str(os.getpid()), '19', 'build', '--params', '/dev/stdin'))\n"
+        f"    str(os.getpid()), '{NICE}', 'build', '--params', '/dev/stdin'))\n"
         "print(child.pid, flush=True)\n"
         "time.sleep(600)\n"
     )
