@@ -266,8 +266,6 @@ class Engine:
         self, state: TaskState, now_ns: int, capture_ns: int, work: Work, defect: str | None = None
     ) -> Job:
         parameters = state.parameters
-        state.released += 1
-        self._places.expect(state, now_ns)
         job = Job(
             parameters.name,
             work.frame.sequence,
@@ -277,7 +275,9 @@ class Engine:
             work,
             parameters.variant,
         )
+        state.released += 1
         try:
+            self._places.expect(state, now_ns)
             if defect is not None:
                 self._end(job, now_ns, Outcome.FAILED, defect)
             elif reason := self._refusal(state, job, now_ns):

@@ -47,6 +47,7 @@ from fault_points import HANG, Injector, Key, install
 
 NAMED_S, FLOW_S = 2.0, 5.0
 STUCK_S = 1.0
+CLOSE_S = 60.0
 REACH_S = 5.0  # for a call that is made now and then
 START, STEADY, END = "start", "steady", "end"
 THREAD_NAMES = ("rt-worker", "rt-watchdog", "rt-delivery", "trace", "clock", "camera")
@@ -112,7 +113,11 @@ class Campaign:
     def _close(self) -> None:
         if self._rig is not None:
             rig, self._rig = self._rig, None
-            rig.close()
+            closing = threading.Thread(target=rig.close, name="closing", daemon=True)
+            closing.start()
+            closing.join(CLOSE_S)
+            if closing.is_alive():
+                self.result.faults.append("a set-up does not end; its threads stay behind")
             shutil.rmtree(rig.writer.folder, ignore_errors=True)
 
     def explore(self) -> list[Case]:

@@ -7,7 +7,10 @@ A camera, two tasks on it and a coordinator in one process, and a third task wit
 a topic (the guest). Every few seconds, drawn by the seed: another policy or deadline, a burst of
 hostile images, subscribers that come and go, everything deactivated and activated, or cleaned up
 and configured again, one task restarted, a variant added while all run. Memory, threads and
-descriptors of the process are sampled once a second. It ends after ``--frames`` of the camera, or
+descriptors of the process are sampled once a second. What has happened changes the memory by
+itself (a policy has its table, a subscriber its buffers), so it is judged where it can be
+compared: in the first ``--steady-frames``, in which nothing happens, and at rests, for which
+everything is as it was at the beginning. It ends after ``--frames`` of the camera, or
 ``--minutes``; then a second process gets five times as much as it can do::
 
     python test/campaigns/soak.py --minutes 30 --seed 1 --output test/campaigns/results/soak.json
@@ -20,11 +23,12 @@ from __future__ import annotations
 
 import argparse
 import random
+import statistics
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,11 +57,16 @@ TOPICS = (
 )  # fmt: skip
 
 WARM_UP = 0.2
-"""First share of the samples that the slope does not count: allocators fill their arenas."""
+"""First share of the frames that a slope does not count: allocators fill their arenas."""
+
+EVENTS_BETWEEN_RESTS, REST_FRAMES, REST_SAMPLES = 10, 500, 5
+LEAST_RESTS = 6
+"""Rests after the warm-up below which their slope says nothing."""
 
 MOST_MB = 5.0
 """Slope of the memory per 100,000 frames; a leak of 60 bytes a frame is more."""
 
+LEAST_SAMPLES = 60
 LEAST_FRAMES = 20_000
 """Frames below which a slope (after the warm-up), or a share of them, says nothing."""
 
@@ -79,6 +88,7 @@ class Events:
         self._ros, self._process, self._rng, self._guest = ros, process, rng, guest
         self._subscriptions: list[Callable[[], None]] = []
         self.received = 0
+        self.rests: list[tuple[float, float]] = []  # frames of the camera, MB then
         self.counts: Counter[str] = Counter()
         weights: dict[Callable[[], None], int] = {
             self.change_policy: 6, self.change_deadline: 2, self.change_subscribers: 6,
@@ -89,10 +99,26 @@ class Events:
         self._events, self._weights = list(weights), list(weights.values())
 
     def happen(self) -> None:
-        """Let one of them happen."""
+        """Let one of them happen, and have a rest now and then."""
         (event,) = self._rng.choices(self._events, self._weights)
         event()
         self.counts[event.__name__] += 1
+        if self.counts.total() % EVENTS_BETWEEN_RESTS == 0:
+            self._rest()
+
+    def _rest(self) -> None:
+        """Make everything as it was at the beginning, and note the memory then."""
+        process = self._process
+        self.forget_subscribers()
+        process.set("/coordinator", policy="static")
+        for task in TASKS:
+            process.set(f"/{task}", deadline_ms=process.deadline_ms)
+        process.reconfigure()
+        process.wait_for_frames(REST_FRAMES)
+        process.sampler.wait_for(REST_SAMPLES)
+        series = process.sampler.series
+        memory_mb = statistics.median(series["anonymous_mb"][-REST_SAMPLES:])
+        self.rests.append((series["frames"][-1], memory_mb))
 
     def change_policy(self) -> None:
         """Another policy decides; one that cannot with these tables is refused."""
@@ -130,6 +156,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of this campaign."""
     add = parser.add_argument
     add("--frames", type=int, default=100_000, help="of the camera, after which it ends")
+    add("--steady-frames", type=int, default=30_000, help="of them before anything happens")
     add("--rate", type=float, default=200.0, help="of the camera in Hz")
     add("--models", choices=("null", "builtin"), default="null", help="of the camera's tasks")
     add("--no-guest", action="store_true", help="no task with a real network on a topic")
@@ -161,6 +188,8 @@ def soak(ros: Ros, folder: Path, args: argparse.Namespace, result: program.Resul
             process.sampler.restart()  # the first build takes as long as the machine lets it
         events = Events(ros, process, args.rng, guest)
         limit_s = time.monotonic() + 60.0 * args.minutes
+        process.wait_for_frames(args.steady_frames)
+        steady = len(process.sampler.series["frames"])
         while process.frames < args.frames and time.monotonic() < limit_s:
             time.sleep(args.rng.expovariate(1.0 / PAUSE_S))
             events.happen()
@@ -177,7 +206,7 @@ def soak(ros: Ros, folder: Path, args: argparse.Namespace, result: program.Resul
     }
     found = read_traces(folder / "trace", TASKS)
     judge_frames(result, found, last, process.cycles_of_tasks, args.frames)
-    judge_memory(result)
+    judge_memory(result, steady, events.rests)
 
 
 def judge_frames(
@@ -219,29 +248,59 @@ def judge_frames(
     result.counts["outcomes"] = {task: dict(one.count()) for task, one in found.items()}
 
 
-def judge_memory(result: program.Result) -> None:
-    """Judge whether memory, threads and descriptors stay flat after the warm-up."""
-    begin = int(WARM_UP * len(result.series["seconds"]))
-    series = {name: values[begin:] for name, values in result.series.items()}
-    frames = series["frames"]
-    counted = frames[-1] - frames[0] if frames else 0.0
+def judge_memory(result: program.Result, steady: int, rests: list[tuple[float, float]]) -> None:
+    """Judge whether memory, threads and descriptors stay flat after the warm-up.
+
+    In the first `steady` samples nothing happened; at `rests` (frames, MB) all was as before.
+    """
+    series = result.series
+    frames, memory_mb = series["frames"], series["anonymous_mb"]
+    places = f"MB per 100,000 frames (Theil-Sen, without the first {WARM_UP:.0%})"
+    begin = int(WARM_UP * steady)
+    judge_slope(
+        result, f"memory (anonymous) grows by at most {MOST_MB:g} {places} while nothing happens",
+        frames[begin:steady], memory_mb[begin:steady], LEAST_SAMPLES,
+    )  # fmt: skip
+    first = WARM_UP * frames[-1] if frames else 0.0
+    later = [(count, value) for count, value in rests if count >= first]
+    judge_slope(
+        result,
+        f"and from rest to rest, configured anew as at the beginning, by at most {MOST_MB:g}",
+        [count for count, _ in later], [value for _, value in later], LEAST_RESTS,
+    )  # fmt: skip
+    result.counts["memory_at_rests_mb"] = [(round(count), value) for count, value in rests]
+    begin = int(WARM_UP * len(frames))
+    counted = frames[-1] - frames[begin] if frames else 0.0
     enough = counted >= LEAST_FRAMES
-    slope = 1e5 * find_slope(frames, series["anonymous_mb"]) if enough else float("nan")
-    result.judge(
-        f"memory (anonymous) grows by at most {MOST_MB:g} MB per 100,000 frames "
-        f"(Theil-Sen, without the first {WARM_UP:.0%})",
-        f"{slope:.2f} MB" if enough else f"only {counted:,.0f} frames",
-        slope <= MOST_MB if enough else None,
-    )
+    if enough:
+        slope = 1e5 * find_slope(frames[begin:], memory_mb[begin:])
+        result.counts["slope_of_all_samples_mb"] = round(slope, 2)
     for name in ("threads", "descriptors"):
         # Not the lowest: while everything is cleaned up there are fewer.
-        third = len(series[name]) // 3
-        before, after = compare_ends(series[name], third) if enough else (0.0, 0.0)
+        values = series[name][begin:]
+        before, after = compare_ends(values, len(values) // 3) if enough else (0.0, 0.0)
         result.judge(
             f"no more {name} in the last third than in the first (medians)",
             f"{before:.0f} -> {after:.0f}" if enough else f"only {counted:,.0f} frames",
             after <= before if enough else None,
         )
+
+
+def judge_slope(
+    result: program.Result, bar: str, frames: Sequence[float], memory_mb: Sequence[float],
+    least: int,
+) -> None:  # fmt: skip
+    """Judge the slope of the memory over frames, unless there are too few of them or of points."""
+    counted = frames[-1] - frames[0] if len(frames) >= least else 0.0
+    enough = counted >= LEAST_FRAMES
+    slope = 1e5 * find_slope(frames, memory_mb) if enough else float("nan")
+    result.judge(
+        bar,
+        f"{slope:.2f} MB, {len(frames)} points over {counted:,.0f} frames"
+        if enough
+        else f"only {len(frames)} points",
+        slope <= MOST_MB if enough else None,
+    )
 
 
 def overload(ros: Ros, folder: Path, args: argparse.Namespace, result: program.Result) -> None:

@@ -26,8 +26,8 @@ VARIANTS = ("full@null", "fast@null")
 SELECTOR_METHODS = ("choose", "allowed", "released", "started", "passed", "ended")
 
 
-def make_engine(workers, tasks, batches):
-    engine = Engine(workers, max_inflight={"cuda": 2})
+def make_engine(workers, tasks, batches, helpers=0):
+    engine = Engine(workers, max_inflight={"cuda": 2}, helpers=helpers)
     for index, name in enumerate(tasks):
         task = make_task(name, 60 + 20 * index, stages=STAGES, variants=VARIANTS)
         runs = [Run(1), Run(1, "cuda", True), Run(1)]
@@ -43,7 +43,9 @@ def make_engine(workers, tasks, batches):
 def run_sabotaged(seed, share):
     """Random arrivals through an engine that raises anywhere; the driver does as the executor."""
     rng = random.Random(seed)
-    engine = make_engine(rng.randint(1, 3), "abcdef"[: rng.randint(2, 6)], rng.random() < 0.5)
+    engine = make_engine(
+        rng.randint(1, 3), "abcdef"[: rng.randint(2, 6)], rng.random() < 0.5, rng.choice((0, 0, 2))
+    )
     if rng.random() < 0.5:
         engine.selector = PlannedSelector({"a": (VARIANTS[1], VARIANTS[0], VARIANTS[1])})
     saboteur = Saboteur(seed, share, rng.randint(1, 12))

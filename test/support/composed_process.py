@@ -67,7 +67,7 @@ class ComposedProcess:
         self, ros: Ros, folder: Path, rate_hz: float, models: dict[str, str] = NULL,
         *, deadline_ms: float = 50.0, guest: bool = True,
     ) -> None:  # fmt: skip
-        self._ros, self.folder = ros, folder
+        self._ros, self.folder, self.deadline_ms = ros, folder, deadline_ms
         self._clients: dict[str, Any] = {}
         self.cycles_of_tasks = 0  # each leaves a gap in the frames of a task
         self._library, self._hidden = folder / "library", folder / "library.hidden"

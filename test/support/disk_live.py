@@ -51,7 +51,7 @@ _PARAMETERS = {
 }  # fmt: skip
 
 _LOST = re.compile(r"(\d+) jobs are not in the trace")
-_CLOSED = re.compile(r"trace \S+: (\d+) jobs(?:, (\d+) lost)?")
+_CLOSED = re.compile(r"trace .+: (\d+) jobs(?:, (\d+) lost)?")
 
 
 @dataclass

@@ -35,7 +35,7 @@ static long long allow(const char *calls, int file, long long wanted)
   char kind[8], folder[PATH_MAX], link[64], path[PATH_MAX];
   int code;
   long long bytes;
-  if (!text || sscanf(text, "%7s %d %lld %4095s", kind, &code, &bytes, folder) != 4 ||
+  if (!text || sscanf(text, "%7s %d %lld %4095[^\n]", kind, &code, &bytes, folder) != 4 ||
       strcmp(kind, calls))
     return wanted;
   const int before = errno;

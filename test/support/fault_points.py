@@ -75,7 +75,7 @@ class Injector:
             if key not in self.seen:
                 self.seen.add(key)
             if key == self._armed:
-                self._fire(key)
+                self._fire(key, function)
         return function
 
     def arm(self, chain: Iterable[Key], faults: Iterable[type[BaseException] | str]) -> None:
@@ -94,7 +94,7 @@ class Injector:
             self._chain.clear()
             self.let_go.set()
 
-    def _fire(self, key: Key) -> None:
+    def _fire(self, key: Key, function: Any) -> None:
         with self._lock:
             if key != self._armed:
                 return  # another thread of its kind was first
@@ -111,6 +111,8 @@ class Injector:
         if last:
             self.hit.set()
         assert isinstance(fault, type)
+        if self.sites[key[1]].callee.endswith(".release"):
+            function()  # the lock that a thread holds can always be released
         raise fault(text)
 
 

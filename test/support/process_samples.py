@@ -58,6 +58,12 @@ class Sampler:
             self.series = {}
             self._begin_s = time.monotonic()
 
+    def wait_for(self, count: int) -> None:
+        """Wait until there are so many samples more, or no more will come."""
+        wanted = len(self.series.get("seconds", ())) + count
+        while len(self.series.get("seconds", ())) < wanted and self._thread.is_alive():
+            time.sleep(0.1)
+
     def stop(self) -> None:
         """Take no more samples."""
         self._stop.set()

@@ -71,6 +71,8 @@ def spoil_engine(engine: Any, saboteur: Saboteur) -> None:
         "_can_go_on _put_aside _take_spare _hold _put_back _stop_running _end_hopeless _end"
     )
     saboteur.spoil(engine, names.split())
+    places = "expect forget await_place waited_ns wait_for_newer is_idle_until time_for start stop"
+    saboteur.spoil(engine._places, places.split())
     saboteur.spoil(engine._queue, ("push", "pop", "put_back"))
     saboteur.spoil(engine._spare, ("push", "pop", "pop_overdue"))
     saboteur.spoil(engine._probes, ("allow", "begin", "end"))
