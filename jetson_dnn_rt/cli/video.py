@@ -52,6 +52,9 @@ missed 7 deadlines of 839 each, 10 missed 1, no video 5 of 838."""
 CHECK_FRAMES = 256
 """Frames between two checks of the free space of the disk."""
 
+PROBE_BYTES = 1 << 16
+"""Written once, to see whether the disk takes anything."""
+
 RATE_HZ = 10.0
 """Where neither the camera nor the tasks know a rate."""
 
@@ -246,7 +249,10 @@ def check_video(path: Path) -> None:
         raise ConfigurationError(f"{path}: a video's name ends in {' or '.join(CODECS)}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.open("ab").close()
+        with path.open("ab") as file:  # the encoder does not say that a disk is full
+            file.write(bytes(PROBE_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
     except OSError as error:
         raise ConfigurationError(f"cannot write {path}: {error.strerror}") from error
     writer = _open_writer(path, RATE_HZ, (LEAST, LEAST))

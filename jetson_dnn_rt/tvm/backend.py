@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 from typing import TYPE_CHECKING
 
 from jetson_dnn_rt.backends.base import BackendInfo
@@ -35,6 +36,9 @@ def inspect(name: str) -> BackendInfo:
         version = str(importlib.import_module("tvm").__version__)
         runtime = str(importlib.import_module("tvm_ffi").__version__)
     except Exception as error:  # a broken installation raises OSError, AttributeError and others
+        if os.path.expanduser("~") == "~":  # TVM looks for its cache while it is imported
+            reason, fix = "TVM needs a home folder, and this user has none", "set HOME to a folder"
+            return BackendInfo(name, "", False, (), reason, fix)
         reason = f"cannot be imported: {error}"
     else:
         if _release_of(version) != _release_of(TVM_VERSION):

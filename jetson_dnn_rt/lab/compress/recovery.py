@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import hashlib
+import io
 import logging
 import math
 import os
@@ -323,8 +324,11 @@ def save_checkpoint(path: Path, fingerprint: str, state: Mapping[str, Any]) -> N
     half = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        # Into memory first: of a disk that fails torch makes a RuntimeError without its reason.
+        data = io.BytesIO()
+        torch.save({_FINGERPRINT: fingerprint, **state}, data)
         with half.open("wb") as file:
-            torch.save({_FINGERPRINT: fingerprint, **state}, file)
+            file.write(data.getbuffer())
             file.flush()
             os.fsync(file.fileno())
         half.replace(path)
