@@ -9,6 +9,7 @@ drawn: a result of an earlier frame would show objects where they are no longer.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -254,6 +255,8 @@ def check_video(path: Path) -> None:
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
+        with contextlib.suppress(OSError):
+            path.unlink()
         raise ConfigurationError(f"cannot write {path}: {error.strerror}") from error
     writer = _open_writer(path, RATE_HZ, (LEAST, LEAST))
     opened = writer.isOpened()

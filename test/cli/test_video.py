@@ -13,9 +13,10 @@ import cv2
 import numpy as np
 import pytest
 from ended_jobs import TASKS, make_record
+from small_disk import fill, mount_small_disk
 
 from jetson_dnn_rt.cli import video as video_module
-from jetson_dnn_rt.cli.video import PENDING, SLOTS, RunVideo, count_frames
+from jetson_dnn_rt.cli.video import PENDING, SLOTS, RunVideo, check_video, count_frames
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.results import Detections, Segmentation
@@ -162,6 +163,14 @@ def test_a_video_that_the_disk_did_not_take_is_said(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="incomplete"):
         video.close()
     assert count_frames(tmp_path / "v.avi") == 3
+
+
+def test_a_full_disk_is_not_taken_for_a_missing_encoder(tmp_path):
+    with mount_small_disk(tmp_path / "disk", 1 << 20) as disk:
+        fill(disk)
+        with pytest.raises(ConfigurationError, match=r"cannot write .*v\.mp4: No space left"):
+            check_video(disk / "v.mp4")
+        assert not (disk / "v.mp4").exists()
 
 
 def test_what_cannot_be_written_is_said_before_the_models_load(tmp_path, monkeypatch):

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from small_disk import fill, mount_small_disk
 from torch import nn
 
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
@@ -169,6 +170,17 @@ def test_a_checkpoint_that_does_not_fit_is_logged_and_not_used(inputs, tmp_path,
     assert ("is damaged" if change == "damage" else "is of another run") in caplog.text
     recover(full, alone, inputs, **given)
     assert states_are_equal(reduced, alone)
+
+
+def test_a_checkpoint_on_a_full_disk_says_so_and_keeps_the_old_one(inputs, tmp_path):
+    with mount_small_disk(tmp_path / "disk", 1 << 20) as disk:
+        file = disk / "recovery.pt"
+        save_checkpoint(file, "mine", {"weights": torch.zeros(4)})
+        fill(disk)
+        with pytest.raises(ConfigurationError, match="cannot be written: No space left"):
+            save_checkpoint(file, "mine", {"weights": torch.ones(4000)})
+        assert load_checkpoint(file, "mine")["weights"].tolist() == 4 * [0.0]
+        assert [one.name for one in disk.iterdir() if "part" in one.name] == []
 
 
 def test_a_checkpoint_runs_no_code_and_needs_a_place(tmp_path, caplog):
