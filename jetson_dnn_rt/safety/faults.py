@@ -301,10 +301,13 @@ def start_thread(
             except BaseException as error:  # of the handling itself
                 again = wanted is not None
                 _try(faults.note, f"thread {name}", error)
-        if pulse is not None:
-            _try(faults.unwatch, name, pulse)
-        on_end()
+        for end in ends:
+            try:
+                end()
+            except BaseException as error:
+                _try(faults.note, f"end of thread {name}", error)
 
+    ends = [on_end] if pulse is None else [lambda: faults.unwatch(name, pulse), on_end]
     thread = threading.Thread(target=run_guarded, name=name, daemon=True)
     thread.start()
     return thread

@@ -165,3 +165,18 @@ def test_a_thread_that_does_not_go_on_is_named(monkeypatch):
     let_go.set()
     thread.join(60.0)
     assert not faults.stuck_threads
+
+
+def test_an_end_that_raises_is_noted_and_the_others_come_all_the_same(monkeypatch):
+    """Campaign of faults: nobody told it, and a clock would wait for the thread for ever."""
+    faults, pulse, ended = FaultLog(), Pulse(), []
+
+    def fail(*arguments):
+        ended.append(len(arguments))
+        raise OSError("at the end")
+
+    monkeypatch.setattr(faults, "unwatch", fail)
+    start_thread(lambda: None, "trace", on_end=fail, pulse=pulse, faults=faults).join(5.0)
+    assert ended == [2, 0]
+    (fault,) = faults.snapshot()
+    assert (fault.kind, fault.count) == ("end of thread trace: OSError", 2)
