@@ -300,12 +300,18 @@ def start_thread(
                 again = False
             except BaseException as error:  # of the handling itself
                 again = wanted is not None
-                _try(faults.note, f"thread {name}", error)
+                try:
+                    faults.note(f"thread {name}", error)
+                except BaseException:
+                    continue  # there is nobody else to tell; the thread goes on
         for end in ends:
             try:
                 end()
             except BaseException as error:
-                _try(faults.note, f"end of thread {name}", error)
+                try:
+                    faults.note(f"end of thread {name}", error)
+                except BaseException:
+                    continue
 
     ends = [on_end] if pulse is None else [lambda: faults.unwatch(name, pulse), on_end]
     thread = threading.Thread(target=run_guarded, name=name, daemon=True)
