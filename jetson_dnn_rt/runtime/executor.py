@@ -159,6 +159,7 @@ class _Worker:
     ask_ns: int = 0  # time of the next
     hangs: bool = False  # whether that is because it hangs
     abandoned: bool = False
+    interrupted: bool = False  # its thread died with a job, which is not recovered yet
     users: tuple[tuple[str, Stage], ...] = ()  # the tasks whose stage it was left behind in
     pulse: Pulse = field(default_factory=Pulse)  # not of its stages: the watchdog times them
 
@@ -667,10 +668,11 @@ class Executor:
         error: BaseException | None = None
         start_ns = end_ns = failures = 0
         with condition:
-            if worker.job is not None and not worker.abandoned:
+            if (worker.job is not None or worker.interrupted) and not worker.abandoned:
                 # Restarted: the job that was interrupted would otherwise never end.
-                worker.job = None
+                worker.interrupted, worker.job = True, None
                 self._recover(RuntimeError("a worker was interrupted between two stages"))
+                worker.interrupted = False  # else this is for the next restart
         while True:
             with condition:
                 try:

@@ -304,16 +304,15 @@ def start_thread(
                     faults.note(f"thread {name}", error)
                 except BaseException:
                     continue  # there is nobody else to tell; the thread goes on
-        for end in ends:
+        try:
             try:
-                end()
-            except BaseException as error:
-                try:
-                    faults.note(f"end of thread {name}", error)
-                except BaseException:
-                    continue
+                if pulse is not None:
+                    faults.unwatch(name, pulse)
+            finally:
+                on_end()
+        except BaseException as error:
+            _try(faults.note, f"end of thread {name}", error)
 
-    ends = [on_end] if pulse is None else [lambda: faults.unwatch(name, pulse), on_end]
     thread = threading.Thread(target=run_guarded, name=name, daemon=True)
     thread.start()
     return thread

@@ -381,6 +381,41 @@ def test_a_dead_worker_is_replaced_within_a_second(bench):
     assert sorted(r.outcome.value for r in bench.finish()) == ["failed", "met"]
 
 
+def test_a_worker_that_dies_with_a_job_and_again_while_that_is_recovered_loses_no_frame(
+    bench, monkeypatch
+):
+    """Campaign of faults: the second exception left the job running for ever."""
+    bench.add("a", 100, 1)
+    executor, clock = bench.executor, bench.executor.clock
+    now_ns, recover, failed = clock.now_ns, executor._recover, []
+    executor.start()
+    [worker] = executor._workers
+
+    def fail_between_stages():
+        if not failed and worker.job is not None and threading.current_thread() is worker.thread:
+            failed.append("clock")
+            raise OSError("no clock")
+        return now_ns()
+
+    def fail_once(error):
+        failed.append("recovery")
+        if failed.count("recovery") == 1:
+            raise OSError("no recovery")
+        recover(error)
+
+    monkeypatch.setattr(clock, "now_ns", fail_between_stages)
+    monkeypatch.setattr(executor, "_recover", fail_once)
+    bench.submit("a", 0)
+    while failed.count("recovery") < 2:
+        threading.Event().wait(0.001)
+    bench.run_to(10)
+    bench.submit("a", 1)
+    bench.run_to(20)
+    check_counts(executor.snapshot("a"))
+    assert failed == ["clock", "recovery", "recovery"]
+    assert sorted(r.outcome.value for r in bench.finish()) == ["failed", "met"]
+
+
 class HangingSelector(StaticSelector):
     """A policy that does not return: it is asked while the executor's lock is held."""
 
