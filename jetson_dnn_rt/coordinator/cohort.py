@@ -38,6 +38,9 @@ class SlowdownWindow:
 
     def observe(self, ratio: float) -> None:
         """Add the ratio of one frame."""
+        if len(self._recent) != len(self._sorted):  # an observation was interrupted
+            self._sorted[:] = sorted(self._recent)
+            self._sum = sum(self._recent)
         if len(self._recent) == self._recent.maxlen:
             oldest = self._recent[0]
             del self._sorted[bisect_left(self._sorted, oldest)]

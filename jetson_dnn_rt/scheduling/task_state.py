@@ -66,6 +66,10 @@ class BudgetEstimator:
     def observe(self, execution_time_ns: int) -> None:
         """Add an execution time; the oldest is dropped when the window is full."""
         recent, ordered = self._recent, self._sorted
+        if len(recent) != len(ordered):
+            # An observation was interrupted. What is in one of the two alone would be looked for
+            # in vain when it leaves the window, at every frame from then on.
+            ordered[:] = sorted(recent)
         if len(recent) == recent.maxlen:
             del ordered[bisect_left(ordered, recent[0])]
         recent.append(execution_time_ns)

@@ -253,7 +253,7 @@ class Campaign:
         behind = self._wait_for_flow(rig, counts)
         self.slowest["flow"] = max(self.slowest["flow"], time.monotonic() - began_s)
         if behind and not rig.is_suspended:
-            found.append(f"{', '.join(behind)}: no more within {FLOW_S:g} s")
+            found.append(f"{', '.join(behind)}: no more within {FLOW_S:g} s; {rig.describe()}")
             self.missed["flow"] += 1
         found += self._wait_for_calm(rig)
         return found

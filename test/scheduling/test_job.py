@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from raising import InjectedError, InterruptedWindow
 from virtual_drive import make_task, make_work
 
 from jetson_dnn_rt.scheduling.engine import Engine
@@ -37,6 +39,29 @@ def test_equals_the_quantile_of_the_window(times, window, quantile):
     recent = sorted(times[-window:])
     assert estimator.budget_ns == recent[math.ceil(quantile * len(recent)) - 1]
     assert estimator.median_ns == recent[(len(recent) - 1) // 2]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 10**9), st.sampled_from(["", "", "before", "behind"]))),
+    st.integers(1, 20),
+)
+def test_an_interrupted_observation_spoils_no_later_one(times, window):
+    """Campaign of faults: what was in half of the window was missed when it left that, for ever.
+
+    Each frame of the task failed from then on: one exception had become one for each frame.
+    """
+    estimator = BudgetEstimator(0.9, window)
+    estimator._recent = recent = InterruptedWindow(maxlen=window)
+    for time_ns, where in times:
+        recent.where = where
+        with contextlib.suppress(InjectedError):
+            estimator.observe(time_ns)
+    recent.where = ""
+    estimator.observe(7)
+    last = sorted(recent)
+    assert 7 in last
+    assert estimator._sorted == last
+    assert estimator.budget_ns == last[math.ceil(0.9 * len(last)) - 1]
 
 
 profiles = st.lists(st.integers(0, 10**9), min_size=1, max_size=12).filter(any)

@@ -25,7 +25,7 @@ from typing import Any
 import cv2
 import numpy as np
 from cohort_tables import make_clocks
-from sysfs_trees import TREES, FakeKernel, read_all, write_tree
+from sysfs_trees import TREES, FakeKernel, write_tree
 
 from jetson_dnn_rt.cameras import camera as camera_module
 from jetson_dnn_rt.cameras.camera import Camera
@@ -151,16 +151,19 @@ class Clocks:
         folder.mkdir(parents=True)
         write_tree(folder / "tx2", TREES["tx2"])
         self.kernel = FakeKernel(folder / "tx2")
-        self._before = self._settings()
         platform = detect(self.kernel.root, allow_writes=True, files=self.kernel)
         assert platform.writable, platform.reason
+        self._paths = list(platform._paths)  # type: ignore[attr-defined]
+        self._before = self._settings()
         self.thread = ClockThread(platform, make_clocks(platform.space))
         self.thread.start()
         self.watch = ClockWatch(detect(self.kernel.root, files=self.kernel))
 
     def _settings(self) -> dict[str, str]:
-        files = read_all(self.kernel.root).items()
-        return {path: text for path, text in files if not path.endswith(("cur_freq", ".json"))}
+        # Only what may be set, and without line ends: the guardian is another process, which
+        # writes the files without the fake kernel behind them.
+        root = self.kernel.root
+        return {path: (root / path.lstrip("/")).read_text().strip() for path in self._paths}
 
     def close(self) -> list[str]:
         """Stop; returns what is not as it was before."""
@@ -398,6 +401,18 @@ class Rig:
         if self._node is not None:
             counts["published pictures"] = len(self._inbox.messages)
         return counts
+
+    def describe(self) -> str:
+        """How the frames of each task ended, and why not well."""
+        found = []
+        for name in self.names:
+            shown = self.executor.snapshot(name)
+            ends = {outcome.value: count for outcome, count in shown.outcomes.items() if count}
+            found.append(f"{name}: {shown.released} released, {ends}, {dict(shown.reasons)}")
+        found += [
+            f"{fault.kind}: {fault.count}, last: {fault.text}" for fault in FAULTS.snapshot()
+        ]
+        return "; ".join(found)
 
     def alarms(self) -> list[str]:
         """What diagnostics say is wrong, as the nodes make them."""

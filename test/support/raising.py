@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
@@ -99,3 +100,16 @@ class RaisingSelector:
             return method(*args)
 
         return call
+
+
+class InterruptedWindow(deque[Any]):
+    """A window of the last values whose `append` raises where `where` says."""
+
+    where = ""
+
+    def append(self, value: Any) -> None:
+        if self.where == "before":
+            raise InjectedError("before a value is in the window")
+        super().append(value)
+        if self.where:
+            raise InjectedError("behind it")
