@@ -9,11 +9,11 @@ drawn: a result of an earlier frame would show objects where they are no longer.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import cv2
@@ -250,13 +250,13 @@ def check_video(path: Path) -> None:
         raise ConfigurationError(f"{path}: a video's name ends in {' or '.join(CODECS)}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("ab") as file:  # the encoder does not say that a disk is full
+        # The encoder does not say that a disk is full. Not into a video that may be there.
+        with TemporaryFile(dir=path.parent) as file:
             file.write(bytes(PROBE_BYTES))
             file.flush()
             os.fsync(file.fileno())
+        path.open("ab").close()
     except OSError as error:
-        with contextlib.suppress(OSError):
-            path.unlink()
         raise ConfigurationError(f"cannot write {path}: {error.strerror}") from error
     writer = _open_writer(path, RATE_HZ, (LEAST, LEAST))
     opened = writer.isOpened()

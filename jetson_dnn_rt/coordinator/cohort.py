@@ -8,7 +8,6 @@ The coordinator writes it, policies only read it.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections import deque
 from dataclasses import dataclass, field
 from math import ceil
@@ -26,33 +25,22 @@ class SlowdownWindow:
     that slows the machine: concurrent stages, a co-runner, a throttling board.
     """
 
-    __slots__ = ("_recent", "_sorted", "_sum")
+    __slots__ = ("_recent",)
 
     def __init__(self, frames: int = SLOWDOWN_FRAMES) -> None:
         self._recent: deque[float] = deque(maxlen=frames)
-        self._sorted: list[float] = []
-        self._sum = 0.0
 
     def __len__(self) -> int:
-        return len(self._sorted)
+        return len(self._recent)
 
     def observe(self, ratio: float) -> None:
         """Add the ratio of one frame."""
-        if len(self._recent) != len(self._sorted):  # an observation was interrupted
-            self._sorted[:] = sorted(self._recent)
-            self._sum = sum(self._recent)
-        if len(self._recent) == self._recent.maxlen:
-            oldest = self._recent[0]
-            del self._sorted[bisect_left(self._sorted, oldest)]
-            self._sum -= oldest
         self._recent.append(ratio)
-        insort(self._sorted, ratio)
-        self._sum += ratio
 
     @property
     def mean(self) -> float:
         """Mean over the window."""
-        return self._sum / len(self._sorted) if self._sorted else 1.0
+        return sum(self._recent) / len(self._recent) if self._recent else 1.0
 
     @property
     def latest(self) -> float:
@@ -61,9 +49,11 @@ class SlowdownWindow:
 
     def quantile(self, share: float) -> float:
         """Smallest ratio that covers this share of the window."""
-        if not self._sorted:
+        if not self._recent:
             return 1.0
-        return self._sorted[max(0, ceil(share * len(self._sorted)) - 1)]
+        # Sorted when a policy asks, not at every frame: few do, and a list that is kept sorted
+        # beside the window must be kept equal to it, too.
+        return sorted(self._recent)[max(0, ceil(share * len(self._recent)) - 1)]
 
 
 class StageSample(NamedTuple):

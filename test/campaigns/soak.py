@@ -270,11 +270,12 @@ def judge_memory(result: program.Result, steady: int, rests: list[tuple[float, f
     )  # fmt: skip
     result.counts["memory_at_rests_mb"] = [(round(count), value) for count, value in rests]
     begin = int(WARM_UP * len(frames))
+    judge_slope(
+        result, f"and over all samples, whatever happened, by at most {MOST_MB:g}",
+        frames[begin:], memory_mb[begin:], LEAST_SAMPLES,
+    )  # fmt: skip
     counted = frames[-1] - frames[begin] if frames else 0.0
     enough = counted >= LEAST_FRAMES
-    if enough:
-        slope = 1e5 * find_slope(frames[begin:], memory_mb[begin:])
-        result.counts["slope_of_all_samples_mb"] = round(slope, 2)
     for name in ("threads", "descriptors"):
         # Not the lowest: while everything is cleaned up there are fewer.
         values = series[name][begin:]

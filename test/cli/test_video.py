@@ -167,10 +167,13 @@ def test_a_video_that_the_disk_did_not_take_is_said(tmp_path, monkeypatch):
 
 def test_a_full_disk_is_not_taken_for_a_missing_encoder(tmp_path):
     with mount_small_disk(tmp_path / "disk", 1 << 20) as disk:
+        (disk / "old.mp4").write_bytes(b"of last week")
         fill(disk)
-        with pytest.raises(ConfigurationError, match=r"cannot write .*v\.mp4: No space left"):
-            check_video(disk / "v.mp4")
-        assert not (disk / "v.mp4").exists()
+        for name in ("v.mp4", "old.mp4"):
+            with pytest.raises(ConfigurationError, match=rf"cannot write .*{name}: No space left"):
+                check_video(disk / name)
+        assert sorted(file.name for file in disk.iterdir()) == ["filler", "old.mp4"]
+        assert (disk / "old.mp4").read_bytes() == b"of last week"
 
 
 def test_what_cannot_be_written_is_said_before_the_models_load(tmp_path, monkeypatch):

@@ -3,7 +3,6 @@
 
 """The coordinator between the engine and a policy; times are plain nanoseconds."""
 
-import contextlib
 import math
 from dataclasses import dataclass, field
 
@@ -11,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from raising import InjectedError, InterruptedWindow
 from virtual_drive import drive, make_task, make_work
 
 from jetson_dnn_rt.coordinator.cohort import Decision, FrameSample, SlowdownWindow, StageSample
@@ -364,24 +362,6 @@ def test_it_is_the_statistics_of_the_last_frames(seen, frames, share):
     assert window.latest == last[-1]
     rank = max(1, math.ceil(share * len(last)))
     assert window.quantile(share) == sorted(last)[rank - 1]
-
-
-@given(
-    st.lists(st.tuples(st.floats(0.1, 50.0), st.sampled_from(["", "", "before", "behind"]))),
-    st.integers(1, 12),
-)
-def test_an_interrupted_observation_spoils_no_later_one(seen, frames):
-    """Campaign of faults: one exception had become one for each frame, for ever."""
-    window = SlowdownWindow(frames)
-    window._recent = recent = InterruptedWindow(maxlen=frames)
-    for ratio, where in seen:
-        recent.where = where
-        with contextlib.suppress(InjectedError):
-            window.observe(ratio)
-    recent.where = ""
-    window.observe(2.0)
-    assert window._sorted == sorted(recent)
-    assert window.mean == pytest.approx(sum(recent) / len(recent))
 
 
 class Gating(Scripted):

@@ -388,6 +388,7 @@ def test_a_worker_that_dies_with_a_job_and_again_while_that_is_recovered_loses_n
     bench.add("a", 100, 1)
     executor, clock = bench.executor, bench.executor.clock
     now_ns, recover, failed = clock.now_ns, executor._recover, []
+    recovered = threading.Event()
     executor.start()
     [worker] = executor._workers
 
@@ -402,17 +403,17 @@ def test_a_worker_that_dies_with_a_job_and_again_while_that_is_recovered_loses_n
         if failed.count("recovery") == 1:
             raise OSError("no recovery")
         recover(error)
+        recovered.set()
 
     monkeypatch.setattr(clock, "now_ns", fail_between_stages)
     monkeypatch.setattr(executor, "_recover", fail_once)
     bench.submit("a", 0)
-    while failed.count("recovery") < 2:
-        threading.Event().wait(0.001)
+    assert recovered.wait(30.0)
+    assert failed == ["clock", "recovery", "recovery"]
     bench.run_to(10)
     bench.submit("a", 1)
     bench.run_to(20)
     check_counts(executor.snapshot("a"))
-    assert failed == ["clock", "recovery", "recovery"]
     assert sorted(r.outcome.value for r in bench.finish()) == ["failed", "met"]
 
 
