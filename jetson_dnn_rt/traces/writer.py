@@ -70,6 +70,15 @@ def describe_no_clocks(time_ns: int) -> str:
     return ""
 
 
+class _Removed:
+    """Counts jobs of removed parts. Not the writer itself: parts on the disk would keep that."""
+
+    jobs = 0
+
+    def add(self, jobs: int) -> None:
+        self.jobs += jobs
+
+
 class TraceWriter:
     """A folder of trace parts, ``jobs-0000.arrows`` while written, ``jobs-0000.parquet`` after.
 
@@ -82,7 +91,7 @@ class TraceWriter:
     `clocks` returns the clock configuration at a steady time in ns (`ClockLog.at`). `part_bytes`,
     by default that of `room`, is the size at which a part is closed.
 
-    `removed` counts the lost jobs whose parts made room; `error` is the last failure.
+    `error` is the last failure.
     ConfigurationError when pyarrow is missing, OSError when the folder cannot be written.
     """
 
@@ -100,11 +109,11 @@ class TraceWriter:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.metadata = metadata
-        self.removed = 0
         self.error: Exception | None = None
         self._schema = make_schema(metadata)
         self._clocks = clocks
         self._room = room or TraceRoom()
+        self._removed = _Removed()
         self._part_bytes = part_bytes or self._room.part_bytes
         self._cameras = {name: task.camera for name, task in metadata.tasks.items()}
         self._started: dict[tuple[str, str], int] = {}
@@ -182,6 +191,11 @@ class TraceWriter:
     def written(self) -> int:
         """Number of jobs in the trace."""
         return self._stored - self.removed
+
+    @property
+    def removed(self) -> int:
+        """Number of the lost jobs whose parts made room."""
+        return self._removed.jobs
 
     @property
     def lost(self) -> int:
@@ -311,9 +325,6 @@ class TraceWriter:
         """Schema of a part, with the jobs missing so far in its metadata."""
         return make_schema(changed(self.metadata, lost=self.lost, removed=self.removed))
 
-    def _forget(self, jobs: int) -> None:
-        self.removed += jobs
-
     def _sync(self) -> None:
         now_s = time.monotonic()
         if self._part is not None and now_s - self._synced_s >= SYNC_SECONDS:
@@ -337,7 +348,7 @@ class TraceWriter:
             # Nothing is lost: the stream stays, and is read instead.
             self._note(error)
         try:
-            self._room.add(path, partial(self._forget, jobs))
+            self._room.add(path, partial(self._removed.add, jobs))
         except OSError as error:
             self._note(error)
 

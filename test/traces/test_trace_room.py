@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import errno
+import gc
 import logging
 import os
 import resource
 import signal
 import threading
 import time
+import weakref
 from contextlib import suppress
 from pathlib import Path
 
@@ -91,6 +93,22 @@ def test_the_limit_is_of_all_traces_of_a_run(tmp_path):
     assert (writers[0].written, writers[-1].lost) == (0, 0)
     kept = {f"{n:02d}": one.written for n, one in enumerate(writers) if one.written}
     assert {f.name: len(sequences(f)) for f in sorted(tmp_path.iterdir())} == kept
+
+
+def test_a_writer_is_not_kept_by_its_parts(tmp_path):
+    """A process that is activated again and again has parts of many writers on its disk."""
+    room = TraceRoom(1)
+    with TraceWriter(tmp_path / "first", METADATA, room=room) as writer:
+        write_all(writer, 0, 10 * BATCH_JOBS)
+    gone = weakref.ref(writer)
+    del writer
+    gc.collect()
+    assert gone() is None
+    # The next one removes them as those of a living writer.
+    with TraceWriter(tmp_path / "second", METADATA, room=room) as writer:
+        write_all(writer, 0, 60 * BATCH_JOBS)
+    assert not (tmp_path / "first").exists()
+    assert writer.error is None
 
 
 def test_who_needs_the_whole_trace_keeps_its_beginning(tmp_path):

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import copy
 import functools
+import linecache
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -20,6 +21,10 @@ from jetson_dnn_rt.models.sources.files import first_line
 
 LEAF_ATTRIBUTE = "fx_leaf"
 """Class attribute of a module; where it is true, the module stays one node of the graph."""
+
+
+SOURCE_NAME = "<eval_with_key>"
+"""Beginning of the names that torch.fx gives the source texts that it compiles."""
 
 
 class TraceError(ModelError):
@@ -39,6 +44,7 @@ def trace(module: torch.nn.Module) -> fx.GraphModule:
     copied as it is; a module that wraps one has it in an attribute ``static_graph``. `TraceError`
     where the control flow depends on values, or the graph has another form.
     """
+    forget_dead_sources()
     module = copy.deepcopy(getattr(module, "static_graph", module))
     if isinstance(module, fx.GraphModule):
         graph = module
@@ -63,6 +69,30 @@ def trace(module: torch.nn.Module) -> fx.GraphModule:
     graph.delete_all_unused_submodules()
     graph.recompile()
     return graph.eval()
+
+
+def forget_dead_sources() -> None:
+    """Let go the source texts of graphs that are gone.
+
+    torch.fx keeps the text of each graph that it ever compiled, and of each change to it: without
+    this a process that loads its networks again and again grows for ever.
+    """
+    alive = {kind.forward.__code__.co_filename for kind in _kinds_of(fx.GraphModule)}
+    loader = getattr(fx.graph_module, "_loader", None)  # not public: without it, texts stay there
+    texts = getattr(loader, "eval_cache", {})
+    for name in {*linecache.cache, *texts} - alive:
+        if name.startswith(SOURCE_NAME):
+            linecache.cache.pop(name, None)
+            texts.pop(name, None)
+
+
+def _kinds_of(kind: Any) -> Iterator[Any]:
+    """The classes below one that have compiled code: torch.fx makes one for each graph."""
+    inner: Any
+    for inner in kind.__subclasses__():
+        if hasattr(inner.__dict__.get("forward"), "__code__"):
+            yield inner
+        yield from _kinds_of(inner)
 
 
 def output_names(graph: fx.GraphModule) -> tuple[str, ...]:
