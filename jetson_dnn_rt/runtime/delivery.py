@@ -37,7 +37,8 @@ class Delivery:
     Observers are publishers and writers: neither their time nor their errors reach a worker. The
     records are made here too. Where observers are too slow the oldest *pictures* are dropped: the
     work of such a job has a frame without pixels and no result. Its record is kept.
-    `dropped_pictures` and `lost_records` count what observers did not get.
+    `dropped_pictures` and `lost_records` count what observers did not get; who cannot queue a
+    record adds it to `unqueued_records`.
     """
 
     def __init__(self) -> None:
@@ -49,7 +50,9 @@ class Delivery:
         self._picture_bytes = 0
         self.pulse = Pulse()
         self.dropped_pictures = 0
-        self.lost_records = 0
+        # Counted by who queues records, and by the thread: neither calls anything for it, because
+        # an exception is being handled then.
+        self.unqueued_records = self._untold_records = 0
 
     def start(self) -> None:
         """Start the thread."""
@@ -74,10 +77,10 @@ class Delivery:
         if self._thread is not None:
             self._thread.join(timeout_s)
 
-    def count_lost(self) -> None:
-        """Count a record that observers do not get."""
-        with self._lock:
-            self.lost_records += 1
+    @property
+    def lost_records(self) -> int:
+        """Records that observers did not get."""
+        return self.unqueued_records + self._untold_records
 
     def _make_room(self, ending: Ending) -> None:
         """Bound the memory of the jobs that wait."""
@@ -137,8 +140,8 @@ class Delivery:
         elif isinstance(item, threading.Event):
             item.set()
         else:
+            self.unqueued_records += 1
             self._take(item[1])
-            self.count_lost()
             FAULTS.note_dropped(
                 "records for observers", f"an observer has not taken {MAX_RECORDS} of them"
             )
@@ -168,7 +171,7 @@ class Delivery:
                 # A job's frame goes back to its pool now, not when the next job ends.
                 del observers, ending
             except BaseException as error:
-                self.count_lost()
+                self._untold_records += 1
                 FAULTS.note("records for observers", error)
             del item
 
@@ -176,7 +179,7 @@ class Delivery:
         try:
             record, work = ending.make_record(), ending.work
         except BaseException as error:
-            self.count_lost()
+            self._untold_records += 1
             FAULTS.note("records for observers", error)
             return
         for observer in observers:

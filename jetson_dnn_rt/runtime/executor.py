@@ -836,7 +836,7 @@ class Executor:
                 observers = (self._tasks[ending.job.task].observer, *self._observers)
                 self._delivery.put(observers, ending)
             except Exception as error:  # the others are delivered
-                self._delivery.count_lost()
+                self._delivery.unqueued_records += 1
                 FAULTS.note("delivery of records", error)
 
     def _wait_for(self, reached: Callable[[], bool], timeout_s: float) -> bool:

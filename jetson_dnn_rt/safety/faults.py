@@ -10,7 +10,6 @@ threads that note faults (cameras, traces, observers) cannot reach the node that
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import sys
 import threading
@@ -29,6 +28,7 @@ MAX_KINDS = 32
 """Kinds with a count of their own; further ones are counted together, which bounds memory."""
 
 OTHERS = "other faults"
+UNNOTED = "faults that could not be noted"
 
 LONGEST_TEXT = 500
 """Characters of a fault's text that are kept."""
@@ -112,6 +112,8 @@ class FaultLog:
         self._faults: dict[str, Fault] = {}
         self._dead: dict[str, str] = {}
         self._pulses: dict[str, tuple[Pulse, int]] = {}
+        self.unnoted = 0
+        """Exceptions whose noting failed as well: at least so many, for nothing guards it."""
 
     def note(self, place: str, error: BaseException) -> None:
         """Count an exception by its type and `place`; log the first of a kind with its traceback.
@@ -127,8 +129,10 @@ class FaultLog:
                     exc_info=error,
                 )
         except Exception as second:  # without memory nothing can be logged, but this is said
-            with contextlib.suppress(Exception):
+            try:
                 self._count(f"{place}: {type(second).__name__}", safe_text(second))
+            except Exception:
+                self.unnoted += 1
 
     def note_dropped(self, place: str, reason: str) -> None:
         """Count a dropped value of another process; the first of a place is logged.
@@ -195,6 +199,10 @@ class FaultLog:
     def snapshot(self) -> tuple[Fault, ...]:
         """All kinds so far, in the order in which they came first."""
         with self._lock:
+            before = self._faults.get(UNNOTED)
+            if self.unnoted and (before is None or before.count != self.unnoted):
+                text = "noting failed as well, for want of memory perhaps"
+                self._faults[UNNOTED] = Fault(UNNOTED, self.unnoted, text, time.monotonic_ns())
             return tuple(self._faults.values())
 
     def clear(self) -> None:
@@ -202,6 +210,7 @@ class FaultLog:
         with self._lock:
             self._faults.clear()
             self._dead.clear()
+            self.unnoted = 0
 
 
 def find_place(frame: FrameType | None) -> str:
@@ -233,8 +242,10 @@ def _try(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
     try:
         return call(*args, **kwargs)
     except BaseException as error:
-        with contextlib.suppress(BaseException):
+        try:
             FAULTS.note("handling of a thread's fault", error)
+        except BaseException:
+            FAULTS.unnoted += 1
         return None
 
 
@@ -303,7 +314,7 @@ def start_thread(
                 try:
                     faults.note(f"thread {name}", error)
                 except BaseException:
-                    continue  # there is nobody else to tell; the thread goes on
+                    faults.unnoted += 1  # the thread goes on
         try:
             try:
                 if pulse is not None:

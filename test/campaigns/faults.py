@@ -49,6 +49,7 @@ NAMED_S, FLOW_S = 2.0, 5.0
 STUCK_S = 1.0
 CLOSE_S = 60.0
 REACH_S = 5.0  # for a call that is made now and then
+WITHOUT_NAME = ("its text cannot be read", "faults that could not be noted")
 START, STEADY, END = "start", "steady", "end"
 THREAD_NAMES = ("rt-worker", "rt-watchdog", "rt-delivery", "trace", "clock", "camera")
 
@@ -273,8 +274,8 @@ class Campaign:
                 return [f"named after {took_s:.1f} s only"]
             if time.monotonic() - began_s > NAMED_S * self._args.patience:
                 self.missed["named"] += 1
-                new = [line for line in lines if self._rigs.blur(line) not in before]
-                return [f"not named within {NAMED_S:g} s; new in diagnostics: {new[:3]}"]
+                new = self._new(lines, before)[:3]
+                return [f"not named within {NAMED_S:g} s; new in diagnostics: {new}"]
             time.sleep(0.02)
 
     def _is_named(self, case: Case, lines: list[str], before: set[str]) -> bool:
@@ -283,11 +284,17 @@ class Campaign:
             counted = self._rig is not None and self._rig.camera.state.unreadable
             if case.key[0] == "camera" and counted and counted > self._unreadable:
                 return True
-            return any(text in line for text in self._injector.texts for line in lines)
-        new = [line for line in lines if self._rigs.blur(line) not in before]
+            if any(text in line for text in self._injector.texts for line in lines):
+                return True
+            # Where its text, or its name, cannot be made either, that is said.
+            return any(text in line for text in WITHOUT_NAME for line in self._new(lines, before))
+        new = self._new(lines, before)
         if case.key[0] == "camera" and any(line.startswith("camera: ") for line in new):
             return True
         return any(name in line for line in new for name in (*THREAD_NAMES, "hangs"))
+
+    def _new(self, lines: list[str], before: set[str]) -> list[str]:
+        return [line for line in lines if self._rigs.blur(line) not in before]
 
     def _wait_for_calm(self, rig: Any) -> list[str]:
         """Wait until no thread is reported as dead or stuck any more."""

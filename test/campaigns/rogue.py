@@ -49,6 +49,7 @@ from rcl_interfaces.srv import ListParameters, SetParameters, SetParametersAtomi
 from rclpy.node import Node
 from rclpy.parameter import parameter_value_to_python
 from rclpy.qos import QoSProfile, ReliabilityPolicy
+from rclpy.serialization import serialize_message
 from ros_graph import PublisherEventCallbacks, Ros
 from statuses import Statuses, read_outcomes
 from std_msgs.msg import Int64MultiArray, String
@@ -68,6 +69,9 @@ ALONE = "quiet/detector"
 MOST_CHANGE, LEAST_FRAMES = 0.01, 500
 HUGE = 100_000
 """Items of a huge array, characters of a huge text."""
+
+POOL, NEW_SHARE = 64, 0.1
+"""Messages of a topic that are kept to be sent again, and share of those that are new."""
 
 LENGTHS = (*(16 * COUNTS), HUGE)
 START_LIMIT_S = 120.0
@@ -89,7 +93,7 @@ class Rogue:
     def __init__(self, node: Node, strangers: dict[Any, Node], rng: random.Random) -> None:
         self._node, self._strangers, self._rng = node, strangers, rng
         self.sent: Counter[str] = Counter()
-        self.answers = 0
+        self.made = self.answers = 0
         self.values = [*parameter_values(), *huge_parameter_values(HUGE)]
         self.ways: list[Send] = []
 
@@ -119,19 +123,34 @@ class Rogue:
         reliable = QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE)
         events = PublisherEventCallbacks(use_default_callbacks=False)
         publisher = node.create_publisher(kind, topic, reliable, event_callbacks=events)
+        pool: list[bytes] = []
 
         def send() -> None:
-            message = self._fill(kind())
-            if kind is ParameterEvent:
-                message.node = f"/{self._rng.choice(list(TARGETS))}"
-                message.changed_parameters = [
-                    ParameterMessage(name=item, value=self._rng.choice(self.values))
-                    for item in ("deadline_ms", "variant", "variants", "no_such")
-                ]
-            publisher.publish(message)
+            # Making each anew, a Python process sends a few hundred a second.
+            if len(pool) < POOL:
+                pool.append(self._make(kind))
+                data = pool[-1]
+            else:
+                place = self._rng.randrange(POOL)
+                if self._rng.random() < NEW_SHARE:
+                    pool[place] = self._make(kind)
+                data = pool[place]
+            publisher.publish(data)
             self.sent[name] += 1
 
         return send
+
+    def _make(self, kind: Any) -> bytes:
+        """A message as it is sent."""
+        message = self._fill(kind())
+        if kind is ParameterEvent:
+            message.node = f"/{self._rng.choice(list(TARGETS))}"
+            message.changed_parameters = [
+                ParameterMessage(name=item, value=self._rng.choice(self.values))
+                for item in ("deadline_ms", "variant", "variants", "no_such")
+            ]
+        self.made += 1
+        return bytes(serialize_message(message))
 
     def _call(self, target: str, service: str, kind: Any) -> Send:
         client = self._node.create_client(kind, service)
@@ -353,6 +372,7 @@ def attack(
     )
     result.counts = {
         "sent": dict(sorted(rogue.sent.items())),
+        "different_messages_on_topics": rogue.made,
         "answers_in_the_detectors_place": rogue.answers,
         "ends": ends,
         "memory_mb": grown,

@@ -10,6 +10,7 @@ import weakref
 from contextlib import contextmanager
 
 import numpy as np
+import pytest
 
 from jetson_dnn_rt.frames import Frame, FramePool
 from jetson_dnn_rt.runtime import delivery as delivery_module
@@ -204,6 +205,19 @@ def test_records_are_bounded_in_the_end(monkeypatch):
     assert seen == [250]
     assert not any("thread" in fault.kind for fault in FAULTS.snapshot())
     assert (delivery._picture_bytes, len(delivery._pictures)) == (0, 0)
+
+
+def test_a_record_that_makes_room_is_counted_whatever_fails_then(monkeypatch):
+    """Campaign of faults: the oldest record was gone, and counted nowhere."""
+    monkeypatch.setattr(delivery_module, "MAX_RECORDS", 10)
+    delivery = Delivery()
+    for sequence in range(10):
+        delivery.put([], make_ending(sequence))
+    with monkeypatch.context() as broken:
+        broken.setattr(delivery, "_take", lambda ending: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            delivery.put([], make_ending(10))
+    assert (delivery._queue.qsize(), delivery.lost_records) == (9, 1)
 
 
 def test_different_texts_of_one_observer_are_one_fault():

@@ -10,7 +10,15 @@ import threading
 
 import pytest
 
-from jetson_dnn_rt.safety.faults import MAX_KINDS, OTHERS, FaultLog, Pulse, safe_text, start_thread
+from jetson_dnn_rt.safety.faults import (
+    MAX_KINDS,
+    OTHERS,
+    UNNOTED,
+    FaultLog,
+    Pulse,
+    safe_text,
+    start_thread,
+)
 
 
 def test_a_kind_is_logged_once_and_counted_each_time(caplog):
@@ -115,6 +123,27 @@ def test_noting_a_fault_never_raises(monkeypatch):
     assert kinds == [
         ("timer report: ValueError", "why"),
         ("timer report: MemoryError", "no memory for a traceback"),
+    ]
+
+
+def test_a_fault_that_cannot_be_noted_is_counted(monkeypatch):
+    """Campaign of faults: where noting failed twice, nobody was told."""
+    faults = FaultLog()
+
+    def fail(*args):
+        raise MemoryError("no memory for a count")
+
+    with monkeypatch.context() as without_memory:
+        without_memory.setattr(faults, "_count", fail)
+        for _ in range(3):
+            faults.note("timer report", ValueError("why"))
+    (fault,) = faults.snapshot()
+    assert (fault.kind, fault.count) == (UNNOTED, 3)
+    assert faults.snapshot() == (fault,)  # when it was last is known
+    faults.note("timer report", ValueError("why"))
+    assert [(fault.kind, fault.count) for fault in faults.snapshot()] == [
+        (UNNOTED, 3),
+        ("timer report: ValueError", 1),
     ]
 
 
