@@ -235,10 +235,31 @@ def _check_record(content: Any, expected: Any) -> None:
                     _check_index_map(text)
                 elif not (kind == "Annotate" and _QUOTED.fullmatch(text)):
                     _check_values(place, value, words)
+    _check_decisions(instructions, decisions)
+
+
+def _check_decisions(instructions: Any, decisions: Any) -> None:
+    """Check that whatever samples has its decision: without one TVM writes beyond its memory."""
+    made = {}
     for number, value in decisions:
-        if not _is_count(number):
+        if not _is_count(number) or number in made:
             raise ValueError(f"a decision is for {number!r:.40}")
-        _check_values("a decision", value, _VARIABLE)
+        made[number] = value
+    for number, (kind, _, attributes, outputs) in enumerate(instructions):
+        if not kind.startswith("Sample"):
+            continue
+        value = made.pop(number, None)
+        if kind == "SampleCategorical":
+            fits = _is_count(value) and value < len(attributes[0])
+        elif kind == "SampleComputeLocation":
+            fits = value in (-2, -1) or _is_count(value)  # inlined, at the root, or in a loop
+        else:
+            fits = isinstance(value, list) and all(_is_count(size) and size for size in value)
+            fits = fits and len(value) == attributes[0] == len(outputs)
+        if not fits:
+            raise ValueError(f"a decision of instruction {number} ({kind}) is {value!r:.100}")
+    if made:
+        raise ValueError(f"a decision is for instruction {min(made)}, which samples nothing")
 
 
 def _check_values(place: str, value: Any, words: re.Pattern[str], depth: int = 0) -> None:

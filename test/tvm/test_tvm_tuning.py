@@ -181,6 +181,17 @@ def add_instruction(*instruction):
     return lambda record: record[1][0][0].append(list(instruction))
 
 
+def change_decision(kind, change):
+    """Change the first decision of an instruction of this kind."""
+
+    def apply(record):
+        instructions, decisions = record[1][0]
+        decision = next(one for one in decisions if instructions[one[0]][0] == kind)
+        decision[1] = change(decision[1])
+
+    return apply
+
+
 CALL = {"nodes": [{"type": "ir.Op", "data": "tirx.call_extern"}]}
 
 
@@ -203,6 +214,21 @@ CALL = {"nodes": [{"type": "ir.Op", "data": "tirx.call_extern"}]}
         (lambda record: record[1][2].update(kind="c"), "its target"),
         (lambda record: record[1][2].update(mattr=["+x"]), "its target"),
         (lambda record: record[1][0][1].append([0, "__import__"]), "a decision"),
+        (
+            lambda record: record[1][0][1].append([10**4, 1]),
+            "for instruction 10000, which samples",
+        ),
+        (lambda record: record[1][0][1].append(record[1][0][1][0]), "a decision is for"),
+        (
+            lambda record: record[1][0][1].pop(0),
+            r"a decision of instruction \d+ \(Sample\w+\) is N",
+        ),
+        (
+            change_decision("SamplePerfectTile", lambda value: value[1:]),
+            "a decision of instruction",
+        ),
+        (change_decision("SamplePerfectTile", lambda value: [0, *value[1:]]), "a decision of"),
+        (change_decision("SampleCategorical", lambda value: 4), "a decision of instruction"),
         (lambda record: record.__setitem__(0, -1), "its kernel"),
         (lambda record: record.clear(), "not enough values"),
     ],
