@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import shutil
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from jetson_dnn_rt.safety.records import Count, read_record, within
+from jetson_dnn_rt.safety.sandbox import Limits, SandboxError, run_restricted
 from jetson_dnn_rt.tvm.records import DatabaseError, check_records, check_workloads
 from jetson_dnn_rt.tvm.target import TvmTarget
 
@@ -25,6 +27,11 @@ if TYPE_CHECKING:
 __all__ = ["FILES", "HEADER", "RECORDS", "WORKLOADS", "DatabaseError", "TuningDatabase"]
 
 WORKLOADS, RECORDS, HEADER = FILES = ("workloads.json", "records.json", "target.json")
+
+# Modules that TVM imports only when it needs them.
+_PACKAGES = ("numpy", "tvm", "tvm_ffi")
+
+_tried: set[str] = set()  # by what they hold
 
 # Kernels are compared without weight values: schedules do not depend on them.
 _EQUALITY = "ignore-tensor"
@@ -65,8 +72,9 @@ class TuningDatabase:
     def from_files(files: Mapping[str, bytes], target: TvmTarget) -> TuningDatabase:
         """Read the output of `to_files`.
 
-        Raises `DatabaseError`, with the reason, when it is for another target or another TVM, is
-        damaged, or a record could do more than rearrange a kernel.
+        It is read in a child process first, for some seconds. Raises `DatabaseError`, with the
+        reason, when it is for another target or another TVM, is damaged, or a record could do more
+        than rearrange a kernel.
         """
         import tvm
 
@@ -91,6 +99,7 @@ class TuningDatabase:
             WORKLOADS: check_workloads(files[WORKLOADS]),
             RECORDS: check_records(files[RECORDS], target.to_tvm()),
         }
+        _try_in_child(checked)
         try:
             database = TuningDatabase(target, checked)
         except Exception as error:  # TVM's errors have no class in common
@@ -155,6 +164,25 @@ class TuningDatabase:
             return math.inf
         best = self.records.get_top_k(self.records.commit_workload(kernel), 1)
         return float(best[0].run_secs[0]) if best else math.inf
+
+
+def _try_in_child(files: Mapping[str, bytes]) -> None:
+    """Let a child process read checked files first: TVM crashes at some that are damaged."""
+    kernels, records = (files[name].decode().splitlines() for name in (WORKLOADS, RECORDS))
+    data = json.dumps([kernels, records]).encode()
+    digest = hashlib.sha256(data).hexdigest()
+    if digest in _tried:
+        return
+    seconds = 120 + len(records) // 20
+    limits = Limits(cpu_s=seconds, wall_s=2.0 * seconds, packages=_PACKAGES)
+    try:
+        run_restricted("jetson_dnn_rt.tvm.database_child:read", data, limits)
+    except SandboxError as error:
+        raise DatabaseError(
+            f"the tuning database is damaged: TVM cannot read it in a process without rights: "
+            f"{error}"
+        ) from error
+    _tried.add(digest)
 
 
 def _hash(kernel: tvm.IRModule) -> str:

@@ -62,7 +62,7 @@ ROOTS: dict[str, tuple[str, ...]] = {
     "delivery": ("runtime.delivery:Delivery._deliver", "runtime.job_trace:JobTrace.observe"),
     "trace": (
         "traces.writer:TraceWriter._run",
-        "traces.writer:TraceWriter._forget",
+        "traces.writer:_Removed.add",
         "traces.clock_log:ClockLog.at",
         *(f"tasks:JobRecord.{name}" for name in ("batch", "narrow")),  # by `attrgetter`
     ),

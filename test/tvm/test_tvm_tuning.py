@@ -241,6 +241,11 @@ def test_records_say_nothing_but_schedules(tuned, target, change, message):
         TuningDatabase.from_files(files, target)
 
 
+def pack(graph):
+    data = json.dumps(graph).encode()
+    return base64.b64encode(len(data).to_bytes(8, "little") + data).decode()
+
+
 @pytest.mark.parametrize("kind", ["ffi.Module", "ffi.Function", "ir.EnvFunc", "target.Target"])
 def test_kernels_of_a_database_are_kernels(tuned, target, kind):
     """EDGES 2: of the objects that TVM can read, kernels in files hold only parts of kernels."""
@@ -249,10 +254,23 @@ def test_kernels_of_a_database_are_kernels(tuned, target, kind):
     number, text = json.loads(first)
     graph = json.loads(base64.b64decode(text)[8:])
     graph["nodes"].append({"type": kind, "data": "runtime.SystemLib"})
-    data = json.dumps(graph).encode()
-    packed = base64.b64encode(len(data).to_bytes(8, "little") + data).decode()
-    files[WORKLOADS] = b"\n".join([json.dumps([number, packed]).encode(), *others, b""])
+    files[WORKLOADS] = b"\n".join([json.dumps([number, pack(graph)]).encode(), *others, b""])
     with pytest.raises(DatabaseError, match=f"kernel 0: it holds an object of type '{kind}'"):
+        TuningDatabase.from_files(files, target)
+
+
+def test_a_kernel_at_which_tvm_crashes_ends_a_child_alone(tuned, target):
+    """Campaign of fuzz: a node that is part of itself, and the process had ended."""
+    files = tuned[0].to_files()
+    first, *others = files[WORKLOADS].splitlines()
+    number, text = json.loads(first)
+    graph = json.loads(base64.b64decode(text)[8:])
+    place, node = next(
+        (place, node) for place, node in enumerate(graph["nodes"]) if node["type"] == "prim.Mul"
+    )
+    node["data"]["a"] = place
+    files[WORKLOADS] = b"\n".join([json.dumps([number, pack(graph)]).encode(), *others, b""])
+    with pytest.raises(DatabaseError, match="is damaged: TVM cannot read it in a process without"):
         TuningDatabase.from_files(files, target)
 
 

@@ -27,6 +27,7 @@ class Records(Format):
     """Kernels, schedules and header; those that are taken are applied and compiled."""
 
     packages = ("torch", "tvm", "xgboost")
+    starts_python = True
 
     def __init__(self) -> None:
         self._target = find_local_target(1)
