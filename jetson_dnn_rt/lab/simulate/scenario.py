@@ -31,13 +31,17 @@ from jetson_dnn_rt.lab.simulate.fields import (
     check,
     read_file,
 )
-from jetson_dnn_rt.safety.records import Count, matching, one_of
+from jetson_dnn_rt.safety.records import matching, one_of, within
 from jetson_dnn_rt.safety.yaml_files import describe
 
 SCENARIOS = "config/scenarios"
 NETWORKS = "networks.yaml"
 BOARDS = "boards"
 CLOCKS = ("reduced", "all")
+MOST_TASKS = 1000
+"""Of a scenario; workers and helpers, too."""
+
+FewCount = Annotated[int, within(0, MOST_TASKS)]
 
 RECORDED = Board("fixed", 0.0, {}, Compute(1.0, 1.0, 1.0, 0.0, {}), 0.0, Noise(), 1.0, {}, {})
 """Used in place of a board if the times come from a recording."""
@@ -63,7 +67,7 @@ class TaskSetting:
 
     network: str  # a name from networks.yaml
     name: str = ""  # default: the network's; equal ones are numbered from 0
-    count: PositiveCount = 1
+    count: Annotated[int, within(1, MOST_TASKS)] = 1
     camera: str = ""  # tasks on one camera are released together; default: one of its own
     period_ms: NotNegative = 0.0  # 0 = the board's for this network
     deadline_ms: NotNegative = 0.0  # 0 = the board's for this network
@@ -124,7 +128,7 @@ class _Settings:
     description: str = ""
     frames: PositiveCount = 600  # of the task with the shortest period, without ``--frames``
     discipline: Annotated[str, one_of(*DISCIPLINES)] = "edf"
-    helpers: Count = 0  # beside the workers: for frames, and networks that are narrow
+    helpers: FewCount = 0  # beside the workers: for frames, and networks that are narrow
     clocks: Annotated[str, one_of(*CLOCKS)] = "reduced"
     budget_quantile: Quantile = 0.99
     calibrated: bool = False  # the power of stages is fit to what was measured of the board
@@ -138,7 +142,7 @@ class _ScenarioFile(_Settings):
     """A scenario file."""
 
     board: Annotated[str, matching(r"[\w-]*", "a name, not a path")] = ""
-    workers: Count = 0
+    workers: FewCount = 0
     tasks: tuple[TaskSetting, ...] = ()
     noise: Noise | None = None
     thermal: Thermal | None = None
@@ -146,6 +150,8 @@ class _ScenarioFile(_Settings):
     def __post_init__(self) -> None:
         recorded = self.recording is not None
         check(bool(self.tasks) != recorded, "tasks or recording: a scenario has one of them")
+        count = sum(task.count for task in self.tasks)
+        check(count <= MOST_TASKS, f"tasks: {count}, at most {MOST_TASKS} of them")
         check(bool(self.board) != recorded, "board: one that is modelled, none with a recording")
 
 
