@@ -232,7 +232,10 @@ def note_destructors() -> None:
     """Note what destructors raise, in this process, which Python only prints."""
 
     def note(args: sys.UnraisableHookArgs) -> None:
-        FAULTS.note("a destructor", args.exc_value or args.exc_type())
+        try:
+            FAULTS.note("a destructor", args.exc_value or args.exc_type())
+        except BaseException:
+            FAULTS.unnoted += 1
 
     sys.unraisablehook = note
 
@@ -322,7 +325,10 @@ def start_thread(
             finally:
                 on_end()
         except BaseException as error:
-            _try(faults.note, f"end of thread {name}", error)
+            try:
+                faults.note(f"end of thread {name}", error)
+            except BaseException:
+                faults.unnoted += 1
 
     thread = threading.Thread(target=run_guarded, name=name, daemon=True)
     thread.start()

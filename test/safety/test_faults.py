@@ -6,16 +6,19 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 
 import pytest
 
 from jetson_dnn_rt.safety.faults import (
+    FAULTS,
     MAX_KINDS,
     OTHERS,
     UNNOTED,
     FaultLog,
     Pulse,
+    note_destructors,
     safe_text,
     start_thread,
 )
@@ -209,3 +212,35 @@ def test_an_end_that_raises_is_noted_and_the_others_come_all_the_same(monkeypatc
     assert ended == [2, 0]
     (fault,) = faults.snapshot()
     assert (fault.kind, fault.count) == ("end of thread trace: OSError", 1)
+
+
+def test_an_end_that_cannot_be_noted_is_counted(monkeypatch):
+    """Campaign of faults: what failed at the end of a thread, and then its noting."""
+    faults = FaultLog()
+
+    def fail(*arguments):
+        raise MemoryError("at the end")
+
+    monkeypatch.setattr(faults, "note", fail)
+    start_thread(lambda: None, "trace", on_end=fail, faults=faults).join(5.0)
+    assert [(fault.kind, fault.count) for fault in faults.snapshot()] == [(UNNOTED, 1)]
+
+
+def test_a_destructor_whose_fault_cannot_be_noted_is_counted(monkeypatch):
+    """Campaign of faults: it went to stderr."""
+
+    class Lent:
+        def __del__(self):
+            raise OSError("not given back")
+
+    def fail(*arguments):
+        raise MemoryError("no memory to note it")
+
+    monkeypatch.setattr(sys, "unraisablehook", None)  # set back at the end
+    note_destructors()
+    with monkeypatch.context() as without_memory:
+        without_memory.setattr(FAULTS, "note", fail)
+        Lent()
+    assert [(fault.kind, fault.count) for fault in FAULTS.snapshot()] == [(UNNOTED, 1)]
+    Lent()
+    assert FAULTS.snapshot()[-1].kind == "a destructor: OSError"

@@ -105,7 +105,7 @@ VGG = "board: tx2\ntasks: [{network: vgg16}]\n"
         (VGG.replace("}", ", camera: rear}"), "tasks[0].camera: there is no camera 'rear'"),
         (VGG.replace("}", "}, {network: vgg16}"), "several of the name"),
         (VGG.replace("}", ", count: 1000000}"), "tasks[0].count must be in [1, 1000]"),
-        (VGG.replace("}", ", count: 600}, {network: alexnet, count: 600}"), "tasks: 1200, at most"),
+        (VGG.replace("}", ", count: 600}, {network: alexnet, count: 600}"), "tasks: 1200, at "),
         (f"{VGG}workers: 1000000\n", "workers must be in [0, 1000]"),
         (
             f"{VGG}co_runners: [{{from_s: 2, until_s: 1, slowdown: 2}}]\n",
