@@ -38,6 +38,9 @@ PREFIXES = {
 OPEN = ("rt-worker-", "camera")  # of these only the beginning
 
 HANG = "hang"
+LONGEST_HANG_S = 15.0
+"""After which it goes on: whoever would let it go may wait for what it holds."""
+
 Key = tuple[str, int]  # kind of thread, number of the site
 
 
@@ -106,7 +109,7 @@ class Injector:
             last = self._armed is None
         if fault == HANG:
             self.hit.set()
-            self.let_go.wait()
+            self.let_go.wait(LONGEST_HANG_S)
             return
         if last:
             self.hit.set()

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections import deque
 from dataclasses import dataclass
 
@@ -50,12 +49,13 @@ class ArrivalSnapshot:
 class Arrivals:
     """Times of the last frames; written by the thread that delivers them, read by any.
 
+    Without a lock: a reader may see part of the latest frame, but never waits for its thread.
+
     `period_ns` is the expected time between two frames, 0 = unknown; an interval that differs by
     more than the share `tolerance` of it is an outlier.
     """
 
     def __init__(self, period_ns: int = 0, tolerance: float = 0.0) -> None:
-        self._lock = threading.Lock()
         self._times: deque[tuple[int, int]] = deque(maxlen=WINDOW)
         self._count = self._non_increasing = 0
         self._delay_ns = 0
@@ -64,35 +64,33 @@ class Arrivals:
 
     def observe(self, arrival_ns: int, stamp_ns: int, capture_ns: int) -> None:
         """Record a frame; `stamp_ns` is in its source's clock, the others steady."""
-        with self._lock:
-            if self._times:
-                last_ns, last_stamp_ns = self._times[-1]
-                self._non_increasing += stamp_ns <= last_stamp_ns
-                self._jitter_node.observe(arrival_ns - last_ns)
-                self._jitter_message.observe(stamp_ns - last_stamp_ns)
-            self._times.append((arrival_ns, stamp_ns))
-            self._count += 1
-            self._delay_ns = arrival_ns - capture_ns
+        if self._times:
+            last_ns, last_stamp_ns = self._times[-1]
+            self._non_increasing += stamp_ns <= last_stamp_ns
+            self._jitter_node.observe(arrival_ns - last_ns)
+            self._jitter_message.observe(stamp_ns - last_stamp_ns)
+        self._times.append((arrival_ns, stamp_ns))
+        self._count += 1
+        self._delay_ns = arrival_ns - capture_ns
 
     def snapshot(self, now_ns: int) -> ArrivalSnapshot:
         """Present figures."""
-        with self._lock:
-            if not self._times:
-                return ArrivalSnapshot()
-            times = list(self._times)
-            (first_ns, first_stamp_ns), (last_ns, last_stamp_ns) = times[0], times[-1]
-            # An overdue frame counts as well: a dead camera's rate falls instead of freezing.
-            until_ns = max(last_ns, now_ns - (last_ns - first_ns) // max(1, len(times) - 1))
-            return ArrivalSnapshot(
-                count=self._count,
-                rate_node_hz=_rate_hz(len(times), until_ns - first_ns),
-                rate_message_hz=_rate_hz(len(times), last_stamp_ns - first_stamp_ns),
-                delay_ms=self._delay_ns / 1e6,
-                silence_ms=(now_ns - last_ns) / 1e6,
-                non_increasing=self._non_increasing,
-                jitter_node=self._jitter_node.snapshot(),
-                jitter_message=self._jitter_message.snapshot(),
-            )
+        times = tuple(self._times)
+        if not times:
+            return ArrivalSnapshot()
+        (first_ns, first_stamp_ns), (last_ns, last_stamp_ns) = times[0], times[-1]
+        # An overdue frame counts as well: a dead camera's rate falls instead of freezing.
+        until_ns = max(last_ns, now_ns - (last_ns - first_ns) // max(1, len(times) - 1))
+        return ArrivalSnapshot(
+            count=self._count,
+            rate_node_hz=_rate_hz(len(times), until_ns - first_ns),
+            rate_message_hz=_rate_hz(len(times), last_stamp_ns - first_stamp_ns),
+            delay_ms=self._delay_ns / 1e6,
+            silence_ms=(now_ns - last_ns) / 1e6,
+            non_increasing=self._non_increasing,
+            jitter_node=self._jitter_node.snapshot(),
+            jitter_message=self._jitter_message.snapshot(),
+        )
 
 
 class _Jitter:
@@ -110,7 +108,8 @@ class _Jitter:
         self._outliers += jitter_ns > self._limit_ns
 
     def snapshot(self) -> JitterFigures:
-        mean_ns = sum(self._window) // max(1, len(self._window))
+        window = tuple(self._window)
+        mean_ns = sum(window) // max(1, len(window))
         return JitterFigures(self._outliers, self._max_ns // 1000, mean_ns // 1000)
 
 
