@@ -26,6 +26,7 @@ from jetson_dnn_rt.safety.yaml_files import describe
 
 T = TypeVar("T")
 MAX_AXES = 4  # of an array
+MAX_DEPTH = 32  # of mappings and lists in each other, where a hint allows any
 
 DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """Raised by code that expects another form of JSON: values of another type, places that are not
@@ -70,7 +71,8 @@ def read_record(cls: type[T], values: object, place: str = "") -> T:
 
     Supported are int, float, bool, str, None, times with a time zone, other such dataclasses
     (those with a `parse` also as text), tuples and mappings of them, and arrays
-    (`numpy.typing.NDArray` of int64 or float64) from lists of lists; `Any` is not checked.
+    (`numpy.typing.NDArray` of int64 or float64) from lists of lists; of `Any` only the depth is
+    checked.
     A key that is missing or unknown, a value of the wrong type, one that breaks a rule, and a
     `ValueError` of ``__post_init__`` raise a `ValueError` that begins with the place of the value
     in `values`, below `place`.
@@ -116,6 +118,7 @@ def _convert(hint: Any, value: Any, key: str) -> Any:
     if hasattr(origin, "__value__"):  # an alias by `type`, such as NDArray of NumPy from 2.5 on
         return _convert(origin.__value__[arguments], value, key)
     if hint is Any:
+        _check_depth(value, key)
         return value
     if origin is Annotated:
         converted = _convert(arguments[0], value, key)
@@ -146,6 +149,14 @@ def _convert(hint: Any, value: Any, key: str) -> Any:
     if hint is datetime:
         return _convert_time(value, key)
     return _convert_plain(hint, value, key)
+
+
+def _check_depth(value: Any, key: str, left: int = MAX_DEPTH) -> None:
+    if isinstance(value, (Mapping, list, tuple)):
+        if not left:
+            raise _error(key, f"must be nested at most {MAX_DEPTH} deep")
+        for item in value.values() if isinstance(value, Mapping) else value:
+            _check_depth(item, key, left - 1)
 
 
 def _holds(rule: Rule, value: Any) -> bool:

@@ -14,6 +14,7 @@ from typing_extensions import TypeAliasType
 
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.safety.records import (
+    MAX_DEPTH,
     Count,
     Rule,
     at_most,
@@ -136,3 +137,19 @@ def test_an_alias_by_type_is_what_it_stands_for():
     np.testing.assert_array_equal(read.numbers, np.array([3, 4]))
     with pytest.raises(ValueError, match="numbers must hold whole numbers only"):
         read_record(Aliased, {"numbers": [0.5]})
+
+
+@dataclass(frozen=True)
+class Noted:
+    notes: dict[str, Any]
+
+
+@pytest.mark.parametrize("nest", [lambda inner: [inner], lambda inner: {"a": inner}])
+def test_what_a_hint_allows_is_nested_at_most_so_deep(nest):
+    """Campaign of fuzz: copies and texts of deeper ones need more stack than there is."""
+    value: Any = 1
+    for _ in range(MAX_DEPTH):
+        value = nest(value)
+    assert read_record(Noted, {"notes": {"x": value}}).notes["x"] == value
+    with pytest.raises(ValueError, match=r"notes\.x must be nested at most 32 deep"):
+        read_record(Noted, {"notes": {"x": nest(value)}})

@@ -141,7 +141,7 @@ class _Settings:
 class _ScenarioFile(_Settings):
     """A scenario file."""
 
-    board: Annotated[str, matching(r"[\w-]*", "a name, not a path")] = ""
+    board: Annotated[str, matching(r"[\w-]{0,64}", "a name, not a path")] = ""
     workers: FewCount = 0
     tasks: tuple[TaskSetting, ...] = ()
     noise: Noise | None = None

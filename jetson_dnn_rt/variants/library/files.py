@@ -147,7 +147,7 @@ def read_file(folder: int, path: Path, limit: int) -> bytes:
             raise DamagedEntryError(fault)
         if status.st_size > limit:
             raise DamagedEntryError(f"{name} has {status.st_size} bytes, at most {limit}")
-        return file.read(limit + 1)
+        return file.read(min(limit, status.st_size) + 1)  # one that grows has another size
 
 
 def _read_header(folder: int, path: Path) -> Header:

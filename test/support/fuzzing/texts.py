@@ -249,7 +249,7 @@ class Results(_Text):
         return {name: b"\n".join(lines) + b"\n"}
 
     def read_file(self, path: Path, work: Path) -> list[str]:
-        return sorted(read_results(path))
+        return sorted(map(str, read_results(path)))
 
 
 class Calibration(_Text):

@@ -9,6 +9,7 @@ also what native code opens.
 
 from __future__ import annotations
 
+import ast
 import ctypes
 import os
 import struct
@@ -156,7 +157,7 @@ class Watch:
             source = source.encode(errors="surrogatepass")
         if not isinstance(source, bytes):
             return ""
-        is_trap = TRAP.encode() in source and (b"import" in source or b"(" in source)
+        is_trap = TRAP.encode() in source and _does_more_than_name(source)
         is_copy = len(source.strip()) >= 12 and source.strip() in self._text
         return f"compile of {source[:100]!r}" if is_trap or is_copy else ""
 
@@ -173,6 +174,25 @@ class Watch:
         if is_asked or writes or not real.startswith(self._known):
             return f"{event} of {given}"
         return ""
+
+
+def _does_more_than_name(source: bytes) -> bool:
+    """Whether a text imports what the trap is named, or reads a variable of that name.
+
+    Attributes and texts may bear it, and variables that the text sets itself: so torch.fx writes
+    the names of a network's layers.
+    """
+    try:
+        nodes = list(ast.walk(ast.parse(source)))
+    except (SyntaxError, ValueError):
+        return True
+    if any(isinstance(node, (ast.Import, ast.ImportFrom)) for node in nodes):
+        return True
+    named = [node for node in nodes if isinstance(node, ast.Name) and TRAP in node.id]
+    own = {node.id for node in named if not isinstance(node.ctx, ast.Load)}
+    calls = [node.func for node in nodes if isinstance(node, ast.Call)]
+    texts = {one.id for one in calls if isinstance(one, ast.Name)} & {"eval", "exec", "__import__"}
+    return bool(texts) or any(node.id not in own for node in named)
 
 
 def _is_below_a_folder(arguments: tuple[Any, ...]) -> bool:
