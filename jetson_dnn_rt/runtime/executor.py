@@ -51,6 +51,7 @@ ASK_AGAIN_NS = 1_000_000
 """Pause after which a stage is told again to end; doubled each time, `MOST_DOUBLED` times."""
 MOST_DOUBLED = 6
 CANCEL_LIMIT_NS = 250_000_000  # a hanging stage that was told to end is given up after this
+RECOVERIES = 3  # attempts to make the engine consistent again after it raised
 
 MAX_RESTARTS = 3  # of a task within WINDOW_NS
 WINDOW_NS = 600_000_000_000
@@ -772,14 +773,16 @@ class Executor:
     def _recover(self, error: Exception) -> None:
         """Bring the engine back to a consistent state after it raised; the lock is held."""
         FAULTS.note("scheduling engine", error)
-        try:
-            running = [worker.job for worker in self._workers if worker.job is not None]
-            self._engine.recover(running, self.clock.now_ns())
-            self._hand_over()
-            self._forget_idle()
-            self._condition.notify_all()
-        except Exception as again:
-            FAULTS.note("recovery of the scheduling engine", again)
+        for _ in range(RECOVERIES):
+            try:
+                running = [worker.job for worker in self._workers if worker.job is not None]
+                self._engine.recover(running, self.clock.now_ns())
+                self._hand_over()
+                self._forget_idle()
+                self._condition.notify_all()
+                return
+            except Exception as again:  # it goes on where it was, or finds nothing left to do
+                FAULTS.note("recovery of the scheduling engine", again)
 
     @contextlib.contextmanager
     def _recovering(self) -> Iterator[None]:

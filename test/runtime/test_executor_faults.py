@@ -275,6 +275,25 @@ def test_one_exception_in_the_engine_does_not_end_the_worker(bench, monkeypatch,
     assert FAULTS.snapshot()[0].kind.startswith("scheduling engine: ")
 
 
+def test_a_recovery_that_raises_is_tried_again(bench):
+    """Campaign of faults: the frame that the first exception hit never ended, nor the next."""
+    bench.add("a", 100, 1)
+    engine = bench.executor._engine = SpoiledEngine(bench.executor._engine)
+    bench.executor.start()
+    # Before the work of the call; of the recoveries the second after it.
+    first, second = Saboteur(1, 1.0, 1), Saboteur(1, 1.0, 2)
+    first.spoil(engine, ["boundary"])
+    second.spoil(engine, ["recover"])
+    for sequence in range(3):
+        bench.submit("a", sequence)
+        bench.run_to(10 * (sequence + 1))
+    check_counts(bench.executor.snapshot("a"))
+    assert (len(first.raised), len(second.raised)) == (1, 2)
+    assert [r.outcome.value for r in bench.finish()] == ["failed", "met", "met"]
+    counts = {fault.kind: fault.count for fault in FAULTS.snapshot()}
+    assert counts["recovery of the scheduling engine: InjectedError"] == 2
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_every_frame_ends_once_wherever_the_engine_raises(seed):
     """EDGES 8: with real workers; afterwards everything works as on the first day."""

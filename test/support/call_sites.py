@@ -92,6 +92,7 @@ ROOTS: dict[str, tuple[str, ...]] = {
 """What each kind of thread begins with, and the callables that it is given."""
 EVERY_THREAD = (
     *(f"safety.faults:start_thread.{name}" for name in ("run_guarded", "guarded", "run_once")),
+    "safety.faults:note_destructors.note",
     "frames:Loan.__del__",
 )
 
