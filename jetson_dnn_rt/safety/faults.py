@@ -159,13 +159,12 @@ class FaultLog:
 
     def note_alive(self, thread: str) -> None:
         """Note that a thread runs, again or for the first time."""
-        with self._lock:
-            self._dead.pop(thread, None)
+        self._dead.pop(thread, None)
 
-    def watch(self, thread: str, pulse: Pulse) -> None:
-        """Report the calling thread, by this name, while a step of it takes too long."""
+    def watch(self, thread: str, pulse: Pulse, ident: int) -> None:
+        """Report a thread, by this name, while a step of it takes too long; 0 = it is to start."""
         with self._lock:
-            self._pulses[thread] = pulse, threading.get_ident()
+            self._pulses[thread] = pulse, ident
 
     def unwatch(self, thread: str, pulse: Pulse) -> None:
         """The thread ends; another one of its name may be watched already."""
@@ -275,7 +274,7 @@ def start_thread(
             faults.note_alive(name)
             if pulse is not None:
                 pulse.begin()
-                faults.watch(name, pulse)
+                faults.watch(name, pulse, threading.get_ident())
             run()
         except BaseException as error:
             return error
@@ -331,5 +330,15 @@ def start_thread(
                 faults.unnoted += 1
 
     thread = threading.Thread(target=run_guarded, name=name, daemon=True)
-    thread.start()
+    if pulse is not None:
+        # From here on: a thread that does not even begin is reported, too.
+        pulse.begin()
+        faults.watch(name, pulse, 0)
+    try:
+        thread.start()
+    except BaseException:
+        if pulse is not None:
+            pulse.rest()
+            faults.unwatch(name, pulse)
+        raise
     return thread

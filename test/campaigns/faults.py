@@ -79,6 +79,7 @@ class Campaign:
         self._ros: Any = None
         self._clocks: Any = None
         self._rig: Any = None
+        self._cases_of_rig = 0
         self._unreadable = 0
         self.result = Result()
         self.tried: Counter[str] = Counter()
@@ -108,6 +109,7 @@ class Campaign:
             self._clocks = self._rigs.Clocks(self._folder / f"clocks-{time.monotonic_ns()}")
         (chosen,) = (one for one in self._rigs.SCENARIOS if one.name == scenario)
         self._rig = self._rigs.Rig(chosen, self._folder, self._clocks, self._ros)
+        self._cases_of_rig = 0
         self._rig.start()
         return self._rig
 
@@ -224,11 +226,17 @@ class Campaign:
             self._clocks = None
 
     def _while_running(self, case: Case, chain: list[Key], faults: list[Any]) -> list[str] | None:
-        rig, before = self._warm_up(case)
-        self._injector.arm(chain, faults)
-        if not self._injector.hit.wait(REACH_S):
-            self.hard.add(case)
-            return None
+        while True:
+            rig, before = self._warm_up(case)
+            self._cases_of_rig += 1
+            self._injector.arm(chain, list(faults))
+            if self._injector.hit.wait(REACH_S):
+                break
+            self._injector.disarm()
+            if self._cases_of_rig == 1:
+                self.hard.add(case)
+                return None
+            self._close()  # after an earlier case it may do less: a batch that hung is the last
         found = self._watch(case, rig, before)
         found += rig.account()
         if not rig.is_whole:

@@ -199,6 +199,27 @@ def test_a_thread_that_does_not_go_on_is_named(monkeypatch):
     assert not faults.stuck_threads
 
 
+def test_a_thread_that_does_not_begin_is_named(monkeypatch):
+    """Campaign of faults: it was reported from its first step on only."""
+    monkeypatch.setattr("jetson_dnn_rt.safety.faults.STUCK_S", 0.0)
+    faults, let_go = FaultLog(), threading.Event()
+    monkeypatch.setattr(faults, "note_alive", lambda thread: let_go.wait(60.0))
+    thread = start_thread(lambda: None, "clocks", pulse=Pulse(), faults=faults)
+    assert list(faults.stuck_threads) == ["clocks"]
+    let_go.set()
+    thread.join(60.0)
+    assert not faults.stuck_threads
+
+
+def test_a_thread_that_cannot_be_started_is_not_reported(monkeypatch):
+    faults, pulse = FaultLog(), Pulse()
+    monkeypatch.setattr("jetson_dnn_rt.safety.faults.STUCK_S", 0.0)
+    monkeypatch.setattr(threading.Thread, "start", lambda thread: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        start_thread(lambda: None, "clocks", pulse=pulse, faults=faults)
+    assert not faults.stuck_threads
+
+
 def test_an_end_that_raises_is_noted_and_the_others_come_all_the_same(monkeypatch):
     """Campaign of faults: nobody told it, and a clock would wait for the thread for ever."""
     faults, pulse, ended = FaultLog(), Pulse(), []

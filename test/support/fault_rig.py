@@ -428,7 +428,12 @@ class Rig:
                 continue  # it was removed in this moment
             lines += [f"{name} suspended: {shown.suspended}"] if shown.suspended else []
             lines += [f"{name} withdrawn: {item}" for item in shown.withdrawn.items()]
-            lines += [f"{name}: {reason}" for reason in shown.reasons if "hangs" in reason]
+            # A dot for each: another hang of the same stage is new.
+            lines += [
+                f"{name}: {reason}{'.' * count}"
+                for reason, count in shown.reasons.items()
+                if "hangs" in reason
+            ]
             lines += [f"{name} failed: {shown.last_failure}"] if shown.last_failure else []
         status = process_status()
         lines += [f"{one.key}: {one.value}" for one in status.values if "." in one.key]
