@@ -890,13 +890,13 @@ class Executor:
                     self._wake_another()  # whoever released a job may have failed to
                 if not self._stopping:
                     self._check_threads()
+            if wake_ns is None:
+                pulse.rest()
             with self._watchdog_condition:
                 if self._stopping:
                     return
                 if self._sooner_ns is not None:
                     wake_ns = min(wake_ns or self._sooner_ns, self._sooner_ns)
-                if wake_ns is None:
-                    pulse.rest()
                 self._watchdog_condition.wait_until(wake_ns)
                 if self._stopping:
                     return
