@@ -8,10 +8,11 @@ See `jetson_dnn_rt.safety.sandbox`. Imports at the top are made before rights ar
 
 from __future__ import annotations
 
+import contextlib
 import json
 
-import tvm  # noqa: F401  # registers the types of what is read
-from tvm.s_tir.meta_schedule.database import TuningRecord, Workload
+with contextlib.suppress(ImportError):  # where TVM is missing, nobody calls what is below
+    from tvm.s_tir.meta_schedule.database import TuningRecord, Workload
 
 
 def read(data: bytes) -> int:
