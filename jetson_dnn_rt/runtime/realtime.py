@@ -74,6 +74,7 @@ class Realtime:
         self._settings: dict[str, Setting] = {}
         self._lock = threading.Lock()
         self._background = threading.Lock()
+        self._frozen = False
 
     @property
     def settings(self) -> tuple[Setting, ...]:
@@ -92,11 +93,17 @@ class Realtime:
             self._record("mlockall", *_lock_memory())
 
     def freeze(self) -> None:
-        """Collect garbage and exempt the survivors; call when everything is warmed up."""
+        """Collect garbage and exempt the survivors; call when everything is warmed up.
+
+        Once: what comes later, with a task that is configured again, is not exempted. Its garbage
+        would stay until everything is searched, and meanwhile no Python runs.
+        """
         if self.config.gc_freeze:
             gc.collect()
-            gc.freeze()
-            self._record("gc_freeze", True, f"{gc.get_freeze_count()} objects")
+            if not self._frozen:
+                self._frozen = True
+                gc.freeze()
+                self._record("gc_freeze", True, f"{gc.get_freeze_count()} objects")
 
     def apply_to_worker(self) -> None:
         """Scheduling class and cores of the calling thread, as a worker."""

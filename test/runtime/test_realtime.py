@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import weakref
 
 import pytest
 
@@ -53,6 +54,27 @@ def test_process_items_are_applied_and_said(restored):
     assert said["gc_freeze"].applied
     assert gc.get_freeze_count() > 0
     assert sys.getswitchinterval() == pytest.approx(700e-6)
+
+
+def test_what_comes_after_the_first_activation_can_be_freed(restored):
+    """Campaign of cycles: a network that was configured again under load stayed for ever."""
+
+    class Network:
+        def __init__(self):
+            self.graph = self  # as those of torch.fx
+
+    realtime = Realtime(RealtimeConfig(mallopt=False, switch_interval_us=0))
+    first = weakref.ref(network := Network())
+    realtime.freeze()
+    del network
+    second = weakref.ref(network := Network())
+    realtime.freeze()
+    del network
+    realtime.freeze()
+    assert (first() is None, second() is None) == (False, True)
+    gc.unfreeze()  # as the session does when all are inactive
+    gc.collect()
+    assert first() is None
 
 
 def test_refused_rights_are_reported_with_the_fix(restored, monkeypatch):
