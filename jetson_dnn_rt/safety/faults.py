@@ -159,7 +159,7 @@ class FaultLog:
 
     def note_alive(self, thread: str) -> None:
         """Note that a thread runs, again or for the first time."""
-        self._dead.pop(thread, None)
+        self._dead.pop(thread, None)  # no lock: a thread that hangs here must not hold it
 
     def watch(self, thread: str, pulse: Pulse, ident: int) -> None:
         """Report a thread, by this name, while a step of it takes too long; 0 = it is to start."""

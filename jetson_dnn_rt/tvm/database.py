@@ -18,7 +18,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from jetson_dnn_rt.safety.records import Count, read_record, within
 from jetson_dnn_rt.safety.sandbox import Limits, SandboxError, run_restricted
-from jetson_dnn_rt.tvm.records import DatabaseError, check_records, check_workloads
+from jetson_dnn_rt.tvm.records import (
+    DatabaseError,
+    check_records,
+    check_workloads,
+    register_intrinsics,
+)
 from jetson_dnn_rt.tvm.target import TvmTarget
 
 if TYPE_CHECKING:
@@ -31,7 +36,8 @@ WORKLOADS, RECORDS, HEADER = FILES = ("workloads.json", "records.json", "target.
 # Modules that TVM imports only when it needs them.
 _PACKAGES = ("numpy", "tvm", "tvm_ffi")
 
-_tried: set[str] = set()  # by what they hold
+_readable: set[str] = set()
+"""Digests of databases that a child has read, or this process has written."""
 
 # Kernels are compared without weight values: schedules do not depend on them.
 _EQUALITY = "ignore-tensor"
@@ -72,9 +78,9 @@ class TuningDatabase:
     def from_files(files: Mapping[str, bytes], target: TvmTarget) -> TuningDatabase:
         """Read the output of `to_files`.
 
-        It is read in a child process first, for some seconds. Raises `DatabaseError`, with the
-        reason, when it is for another target or another TVM, is damaged, or a record could do more
-        than rearrange a kernel.
+        What was not written by this process is read in a child first, for some seconds. Raises
+        `DatabaseError`, with the reason, when it is for another target or another TVM, is damaged,
+        or a record could do more than rearrange a kernel.
         """
         import tvm
 
@@ -99,7 +105,11 @@ class TuningDatabase:
             WORKLOADS: check_workloads(files[WORKLOADS]),
             RECORDS: check_records(files[RECORDS], target.to_tvm()),
         }
-        _try_in_child(checked)
+        digest = _digest(files)
+        if digest not in _readable:
+            _try_in_child(checked)
+            _readable.add(digest)
+        register_intrinsics(checked[RECORDS])
         try:
             database = TuningDatabase(target, checked)
         except Exception as error:  # TVM's errors have no class in common
@@ -121,6 +131,7 @@ class TuningDatabase:
             # MetaSchedule creates them with the first record.
             file = self._folder / name
             files[name] = file.read_bytes() if file.exists() else b""
+        _readable.add(_digest(files))
         return files
 
     @property
@@ -168,12 +179,8 @@ class TuningDatabase:
 
 def _try_in_child(files: Mapping[str, bytes]) -> None:
     """Let a child process read checked files first: TVM crashes at some that are damaged."""
-    kernels, records = (files[name].decode().splitlines() for name in (WORKLOADS, RECORDS))
-    data = json.dumps([kernels, records]).encode()
-    digest = hashlib.sha256(data).hexdigest()
-    if digest in _tried:
-        return
-    seconds = 120 + len(records) // 20
+    data = json.dumps([files[name].decode() for name in (WORKLOADS, RECORDS)]).encode()
+    seconds = 120 + files[RECORDS].count(b"\n") // 20
     limits = Limits(cpu_s=seconds, wall_s=2.0 * seconds, packages=_PACKAGES)
     try:
         run_restricted("jetson_dnn_rt.tvm.database_child:read", data, limits)
@@ -182,7 +189,10 @@ def _try_in_child(files: Mapping[str, bytes]) -> None:
             f"the tuning database is damaged: TVM cannot read it in a process without rights: "
             f"{error}"
         ) from error
-    _tried.add(digest)
+
+
+def _digest(files: Mapping[str, bytes]) -> str:
+    return hashlib.sha256(b"\0".join((files[WORKLOADS], files[RECORDS]))).hexdigest()
 
 
 def _hash(kernel: tvm.IRModule) -> str:

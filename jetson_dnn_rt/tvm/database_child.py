@@ -11,6 +11,8 @@ from __future__ import annotations
 import contextlib
 import json
 
+from jetson_dnn_rt.tvm.records import register_intrinsics
+
 with contextlib.suppress(ImportError):  # where TVM is missing, nobody calls what is below
     from tvm.s_tir.meta_schedule.database import TuningRecord, Workload
 
@@ -18,13 +20,13 @@ with contextlib.suppress(ImportError):  # where TVM is missing, nobody calls wha
 def read(data: bytes) -> int:
     """Read kernels and apply each record to its kernel; the number of records.
 
-    `data` is JSON: the lines of the two files of a `TuningDatabase`, which were checked.
+    `data` is JSON: the two files of a `TuningDatabase` as texts, which were checked.
     """
-    kernels, records = json.loads(data)
-    if any('"Tensorize"' in line for line in records):
-        import tvm.s_tir.tensor_intrin  # noqa: F401  # which takes half a minute
-    read_kernels = [Workload.from_json(json.loads(line)) for line in kernels]
-    for line in records:
+    kernels, records = (text.encode() for text in json.loads(data))
+    register_intrinsics(records)
+    read_kernels = [Workload.from_json(json.loads(line)) for line in kernels.splitlines()]
+    lines = records.splitlines()
+    for line in lines:
         number, record = json.loads(line)
         TuningRecord.from_json(record, read_kernels[number])
-    return len(records)
+    return len(lines)

@@ -139,6 +139,12 @@ def check_records(data: bytes, target: tvm.target.Target) -> bytes:
     return _join(lines)
 
 
+def register_intrinsics(records: bytes) -> None:
+    """Let TVM know the tensor intrinsics where checked records use any: it takes half a minute."""
+    if b'"Tensorize"' in records:
+        import tvm.s_tir.tensor_intrin  # noqa: F401  # only tuning imports it by itself
+
+
 def check_scheduled(lowered: tvm.IRModule, scheduled: tvm.IRModule) -> None:
     """Compare scheduled kernels with those that were lowered here, before they are compiled.
 

@@ -23,6 +23,7 @@ from tvm_networks import make_small, tune_model
 
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError
 from jetson_dnn_rt.tvm import compile as tvm_compile
+from jetson_dnn_rt.tvm import database as tvm_database
 from jetson_dnn_rt.tvm.database import HEADER, RECORDS, WORKLOADS, DatabaseError, TuningDatabase
 from jetson_dnn_rt.tvm.guesses import VectorUnit, find_vector_unit, list_blocks, make_candidates
 from jetson_dnn_rt.tvm.lowering import lower
@@ -272,6 +273,24 @@ def test_a_kernel_at_which_tvm_crashes_ends_a_child_alone(tuned, target):
     files[WORKLOADS] = b"\n".join([json.dumps([number, pack(graph)]).encode(), *others, b""])
     with pytest.raises(DatabaseError, match="is damaged: TVM cannot read it in a process without"):
         TuningDatabase.from_files(files, target)
+
+
+def test_only_what_others_wrote_is_read_by_a_child_and_once(tuned, target, monkeypatch):
+    """Reading applies each record: what this process has written need not be read twice."""
+    files, children = tuned[0].to_files(), []
+    run = tvm_database.run_restricted
+
+    def count(*arguments):
+        children.append(arguments)
+        return run(*arguments)
+
+    monkeypatch.setattr(tvm_database, "run_restricted", count)
+    TuningDatabase.from_files(files, target)
+    assert not children
+    monkeypatch.setattr(tvm_database, "_readable", set())  # as in another process
+    for _ in range(2):
+        assert TuningDatabase.from_files(files, target).trials == tuned[0].trials
+    assert len(children) == 1
 
 
 def test_what_tuning_writes_is_read_and_written_alike(tuned, model, target):
