@@ -24,6 +24,8 @@ from jetson_dnn_rt.safety.children import child_environment, code_command, pytho
 
 READY = "ready"
 START_LIMIT_S, STOP_LIMIT_S = 180.0, 60.0
+STACKS_LIMIT_S = 10.0
+"""A child that does not answer writes the stacks of its threads within this time."""
 FOREIGN_STOP_LIMIT_S = 5.0
 
 _BUSY = """
@@ -82,16 +84,17 @@ class Neighbours:
 class Child:
     """Child process that prints ``ready`` on stdout; the context ends it by SIGTERM.
 
-    `BenchmarkError` when the process fails, or is not ready in time; its stderr is passed on.
+    `BenchmarkError` when the process fails, or is not ready in time; its stderr is passed on. One
+    that is not ready, or not gone, in time writes the stacks of its threads there before it is
+    killed.
     """
 
     def __init__(self, command: Sequence[str]) -> None:
         # Arguments after the interpreter, -c and its text: the module and its arguments.
         self.name = " ".join(command[3:] or command)[:80]
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        self._process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, text=True, env=child_environment()
-        )
+        env = {**child_environment(), "PYTHONFAULTHANDLER": "1"}
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -99,7 +102,11 @@ class Child:
         try:
             line = self._lines.get(timeout=START_LIMIT_S)
         except queue.Empty:
-            line = "no answer"
+            self._end_hanging()
+            self._reader.join()
+            raise BenchmarkError(
+                f"{self.name}: was not ready after {START_LIMIT_S:g} s (see its stacks above)"
+            ) from None
         if line != READY:
             self._process.kill()
             self._process.wait()
@@ -112,12 +119,19 @@ class Child:
         try:
             code = self._process.wait(STOP_LIMIT_S)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+            self._end_hanging()
             code = -signal.SIGKILL
         self._reader.join()
         if code != 0 and error is None:
             raise BenchmarkError(f"{self.name}: ended with exit code {code}")
+
+    def _end_hanging(self) -> None:
+        """End the process, which first writes the stacks of its threads if it still can."""
+        self._process.send_signal(signal.SIGABRT)
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(STACKS_LIMIT_S)
+        self._process.kill()
+        self._process.wait()
 
     def wait(self) -> None:
         """Wait until the process ends by itself."""

@@ -19,6 +19,7 @@ import psutil
 import pytest
 
 from benchmarks.harness import main as harness
+from benchmarks.harness import processes
 from benchmarks.harness.options import Options
 from benchmarks.harness.processes import BenchmarkError, Child, Neighbours, busy_phases
 from benchmarks.harness.queue import FifoQueue
@@ -182,6 +183,16 @@ def test_bounds_of_a_median_are_order_statistics(rounds, first, last):
 def test_a_child_that_fails_is_an_error(code, text):
     with pytest.raises(BenchmarkError, match=text), Child([sys.executable, "-c", code]):
         pass
+
+
+def test_a_child_that_is_not_ready_in_time_shows_its_stacks(monkeypatch, capfd):
+    monkeypatch.setattr(processes, "START_LIMIT_S", 2.0)
+    code = "def sleep_on():\n import time; time.sleep(600)\nsleep_on()"
+    child = Child([sys.executable, "-c", code])
+    with pytest.raises(BenchmarkError, match="was not ready after 2 s"), child:
+        pass
+    assert child.ended
+    assert "in sleep_on" in capfd.readouterr().err
 
 
 def test_a_child_may_end_by_itself():
