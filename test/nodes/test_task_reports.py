@@ -29,8 +29,10 @@ from vision_msgs.msg import LabelInfo
 from jetson_dnn_rt.coordinator.tables.files import TableFile, save_tables
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
 from jetson_dnn_rt.nodes.reports import timing_reports
+from jetson_dnn_rt.nodes.tasks import image_input
 from jetson_dnn_rt.nodes.tasks.task_node import DetectorNode
 from jetson_dnn_rt.platforms.clocks import ClockSpace
+from jetson_dnn_rt.tasks import Outcome
 
 ROOT = Path(__file__).parents[2]
 
@@ -158,7 +160,9 @@ def test_diagnostics_say_what_is_going_on(ros):
     inbox = ros.listen(DiagnosticArray, "/diagnostics")
     assert diagnostics_of(inbox, "/detector: task_status")[""] == "unconfigured"
     bench.start()
-    assert diagnostics_of(inbox, "/detector: camera_status", b"\x01")[""] == "no frame yet"
+    silent = diagnostics_of(inbox, "/detector: camera_status", b"\x01")
+    assert silent[""] == "no frame yet: 1 publisher of /image_raw, from which nothing comes"
+    assert (silent["publishers"], silent["publishers_connected"]) == ("1", "1")
     bench.send(make_image(ros), 1)
     inbox.clear()
     found = diagnostics_of(inbox, "/detector: processing_time_status", b"\x00")
@@ -223,6 +227,39 @@ def test_frames_of_cameras_without_a_converter(ros, encoding, pixel, rows):
     pixels = np.frombuffer(picture.data, np.uint8).reshape(48, 64, 3)
     # 1.164 * (128 - 16) = 130 of Y; a Bayer sample is what it is.
     assert pixels[40, 10].tolist() == [128 if encoding.startswith("bayer") else 130] * 3
+
+
+def test_a_topic_without_images_is_logged_once_and_explained(ros, monkeypatch):
+    monkeypatch.setattr(image_input, "SILENCE_S", 0.1)
+    bench = Bench(ros, node_class=lambda **options: DetectorNode(namespace="front", **options))
+    log = Log(bench.node)
+    diagnostics = ros.listen(DiagnosticArray, "/diagnostics")
+    assert bench.node.autostart(), bench.node.fault
+    ros.wait(lambda: log.count("no image 0.1 s after subscribing"), "the warning")
+    assert log.count("nobody publishes /front/image_raw") == 1
+    camera = diagnostics_of(diagnostics, "/front/detector: camera_status", b"\x01")
+    assert camera[""] == "no frame yet: nobody publishes /front/image_raw"
+    assert camera["publishers"] == "0"
+    # It is the same after the next activation, when somebody publishes there.
+    images = ros.advertise(Image, "/front/image_raw")
+    bench.node.trigger_deactivate()
+    bench.node.trigger_activate()
+    ros.wait(lambda: log.count("1 publisher of /front/image_raw, "), "the second warning")
+    assert log.count("subscribing") == 2
+    ros.wait(images.get_subscription_count)
+    images.publish(make_image(ros))
+    ros.wait(lambda: bench.count(Outcome.MET) == 1)
+
+
+def test_a_topic_with_images_is_not_called_silent(ros, monkeypatch):
+    monkeypatch.setattr(image_input, "SILENCE_S", 1.0)
+    bench = Bench(ros)
+    log = Log(bench.node)
+    bench.start()
+    stream = bench.node.bridge.inputs[bench.node.input_key]
+    bench.send(make_image(ros), 1)
+    ros.wait(lambda: stream._silence is None, "the end of the wait")
+    assert log.count("subscribing") == 0
 
 
 def test_an_incompatible_publisher_is_said(ros):
@@ -431,7 +468,8 @@ def test_topics_have_statuses_of_their_own_for_greenwave(ros):
     bench = Bench(ros, expected_frequency=10.0, tolerance=0.2)
     inbox = ros.listen(DiagnosticArray, "/diagnostics")
     bench.start()
-    assert diagnostics_of(inbox, "/image_raw", b"\x01")[""] == "no frame yet"
+    found = diagnostics_of(inbox, "/image_raw", b"\x01")[""]
+    assert found == "no frame yet: 1 publisher of /image_raw, from which nothing comes"
     bench.send(make_image(ros), 1)
     inbox.clear()
     for topic in ("/image_raw", "/detections"):

@@ -46,6 +46,7 @@ __all__ = [
     "SubscriptionEventCallbacks",
     "UnsupportedEventTypeError",
     "can_poll",
+    "count_connected",
     "find_state",
     "find_transitions",
     "given_parameters",
@@ -129,6 +130,12 @@ def release_state(node: Any) -> None:
 def _callback_of(node: Node, name: str) -> Callable[..., Any]:
     (service,) = (one for one in node.services if one.srv_name.endswith(name))
     return service.callback
+
+
+def count_connected(subscription: Any) -> int | None:
+    """Count the publishers that a subscription is connected to; None: this rclpy does not say."""
+    count = getattr(subscription, "get_publisher_count", None)  # since Iron
+    return None if count is None else int(count())
 
 
 def can_poll(handler: Any) -> bool:

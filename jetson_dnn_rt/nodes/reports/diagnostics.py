@@ -139,6 +139,7 @@ def stream_status(
     node_state: str,
     topic: str = "",
     error: str = "",
+    silence: Callable[[], str] | None = None,
     ended: bool = False,
     extra: Mapping[str, object] | None = None,
 ) -> DiagnosticStatus:
@@ -147,7 +148,7 @@ def stream_status(
     It is named by the topic, for greenwave's monitor; without one the publisher names it.
     `expected_hz` is 0 where it is unknown, `tolerance` the share by which the rate may differ,
     `node_state` the lifecycle state (only an active node should get frames), `error` the source's
-    reason for the lack of frames, if it reports one.
+    reason for the lack of frames, if it reports one; else `silence` explains it.
     """
     node, message = arrivals.jitter_node, arrivals.jitter_message
     values: dict[str, object] = {
@@ -172,7 +173,7 @@ def stream_status(
         **(extra or {}),
     }
     rate_hz, silence_ms = arrivals.rate_node_hz, arrivals.silence_ms
-    level, text = OK, "frames arrive as expected"
+    level, text, silent = OK, "frames arrive as expected", False
     if error:
         level, text = ERROR, error
     elif node_state != "active":
@@ -181,11 +182,15 @@ def stream_status(
         text = "the stream has ended"
     elif not arrivals.count:
         level, text = WARN, "no frame yet"
+        silent = True
     elif silence_ms > SILENT_PERIODS * 1000.0 / (expected_hz or 1.0):
         level, text = ERROR, f"no frame for {silence_ms / 1000.0:.1f} s"
+        silent = True
     # The rate of a single frame is NaN, which compares false.
     elif expected_hz and abs(rate_hz - expected_hz) > tolerance * expected_hz:
         level, text = WARN, f"{rate_hz:.1f} Hz instead of {expected_hz:.1f} Hz"
+    if silent and silence is not None:
+        text += f": {silence()}"
     status = make_status(level, text, values)
     status.name = topic
     return status

@@ -16,7 +16,7 @@ from jetson_dnn_rt.cameras.frame_sizes import FrameSizes
 from jetson_dnn_rt.cameras.image_messages import decode_image, stamp_to_ns, view_image
 from jetson_dnn_rt.cameras.serialized_images import UNREADABLE_HEADER, read_image
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.nodes.process.distribution import SubscriptionEventCallbacks
+from jetson_dnn_rt.nodes.process.distribution import SubscriptionEventCallbacks, count_connected
 from jetson_dnn_rt.nodes.process.qos import OVERRIDABLE, make_events, make_qos
 from jetson_dnn_rt.nodes.tasks.conversion import unusable_frame
 from jetson_dnn_rt.nodes.tasks.stamps import StampClock
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 UNREADABLE = "unreadable"
 """Reason of a frame whose conversion failed in an unforeseen way."""
 
+SILENCE_S = 5.0
+"""A topic without an image for so long after it was subscribed to is logged, once."""
 
 NOT_ACCEPTED = "the task's listener failed"
 NOT_RELEASED = "the frame could not be released"
@@ -138,7 +140,9 @@ class ImageInput:
         raw = key.transport == "raw"
         self._read: Callable[[Any], Any] = read_image if raw else lambda message: message
         self._convert = view_image if raw else decode_image
+        self._topic = key.topic if raw else f"{key.topic}/compressed"
         self._subscription: Any = None
+        self._silence: Any = None  # timer, until the first image or `SILENCE_S`
 
     def open(self) -> None:
         """Subscribe; nothing happens when it has done so."""
@@ -149,7 +153,7 @@ class ImageInput:
         key, raw = self.key, self.key.transport == "raw"
         self._subscription = self._node.create_subscription(
             Image if raw else CompressedImage,
-            key.topic if raw else f"{key.topic}/compressed",
+            self._topic,
             self._on_message,
             make_qos(key.qos, key.depth, key.deadline_ms),
             event_callbacks=make_events(
@@ -158,11 +162,46 @@ class ImageInput:
             qos_overriding_options=OVERRIDABLE(),
             raw=raw,
         )
+        self._silence = self._node.create_timer(SILENCE_S, self._on_silence)
 
     def close(self) -> None:
         """Destroy the subscription, if there is one."""
         if self._subscription is not None:
             self._node.destroy_subscription(self._subscription)
+            self._end_silence()
+
+    def count_publishers(self) -> dict[str, int]:
+        """Count the publishers of the topic, and those connected, where rclpy tells these."""
+        known = self._node.count_publishers(self._topic)
+        connected = count_connected(self._subscription)
+        return {"publishers": known} | (
+            {} if connected is None else {"publishers_connected": connected}
+        )
+
+    def explain_silence(self) -> str:
+        """Say what is known of why no image comes: no publisher, no connection, or no message."""
+        counts = self.count_publishers()
+        known = counts["publishers"]
+        if not known:
+            return f"nobody publishes {self._topic}"
+        they = "1 publisher" if known == 1 else f"{known} publishers"
+        connected = counts.get("publishers_connected", known)
+        if not connected:
+            return f"{they} of {self._topic}, not connected"
+        return f"{they} of {self._topic}, from which nothing comes"
+
+    def _on_silence(self) -> None:
+        self._end_silence()
+        if not self._sequence:
+            self._node.get_logger().warning(
+                f"no image {SILENCE_S:g} s after subscribing: {self.explain_silence()} "
+                "(docs/troubleshooting.md, no output)"
+            )
+
+    def _end_silence(self) -> None:
+        timer, self._silence = self._silence, None
+        if timer is not None:
+            self._node.destroy_timer(timer)
 
     def _on_message(self, given: bytes | CompressedImage) -> None:
         arrival_ns = time.monotonic_ns()

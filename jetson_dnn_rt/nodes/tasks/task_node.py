@@ -386,7 +386,7 @@ class TaskNode(ManagedNode):
     def _make_camera_status(self) -> Any:
         camera = self.bridge.cameras.get(self.parameters.camera)
         stream = self.bridge.inputs.get(self.input_key)
-        error, ended, extra = "", False, {}
+        error, ended, extra, silence = "", False, {}, None
         source = None if camera is None else camera.camera
         if source is not None:
             error, ended = source.state.error, source.state.ended
@@ -395,18 +395,24 @@ class TaskNode(ManagedNode):
                 "deadline_events": stream.deadline_events,
                 "distrusted_stamps": stream.stamps.distrusted,
                 "incompatible_qos": stream.incompatible or "none",
+                **stream.count_publishers(),
                 **stream.sizes.describe(),
             }
+            silence = stream.explain_silence
             if stream.incompatible and not self._arrivals.snapshot(0).count:
                 error = f"{stream.key.topic}: incompatible QoS: {stream.incompatible}"
-        return self._describe_stream(self._arrivals, error=error, ended=ended, extra=extra)
+        return self._describe_stream(
+            self._arrivals, error=error, ended=ended, extra=extra, silence=silence
+        )
 
     def _make_image_status(self) -> Any:
         """How the image topic arrives; told by one of the tasks that share a subscription."""
         stream = self.bridge.inputs.get(self.input_key)
         if stream is None or stream.fanout.first != self.task:
             return None
-        return self._describe_stream(self._arrivals, topic=stream.key.topic)
+        return self._describe_stream(
+            self._arrivals, topic=stream.key.topic, silence=stream.explain_silence
+        )
 
     def _make_result_status(self) -> Any:
         results = self._results
