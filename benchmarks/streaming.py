@@ -408,9 +408,9 @@ def _measure_cell(
 def _describe_side(side: str, one: Side, deadline_ns: int) -> dict[str, Any]:
     """Describe a side; of a peer nothing is comparable to all networks of the others."""
     described = describe(one.rounds, one.stamps_ns, len(KINDS), deadline_ns)
-    names = ["seconds", "frames", "published", "age_ms", "outcomes", "failures"]
+    names = ["seconds", "frames", "published", "age_ms", "outcomes", "failures", "restarts"]
     if side == PEER:
-        names = ["seconds", "failures"]
+        names = ["seconds", "failures", "restarts"]
     return {
         "accuracy": {
             name: metric.to_dict()

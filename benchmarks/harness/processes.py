@@ -26,7 +26,8 @@ READY = "ready"
 START_LIMIT_S, STOP_LIMIT_S = 180.0, 60.0
 STACKS_LIMIT_S = 10.0
 """A child that does not answer writes the stacks of its threads within this time."""
-FOREIGN_STOP_LIMIT_S = 5.0
+FOREIGN_STOP_LIMIT_S = 20.0
+"""Long, for a process that is killed may leave a lock in shared memory that others wait for."""
 
 _BUSY = """
 import os, sys, time
@@ -42,6 +43,10 @@ while os.getppid() == parent:
 
 class BenchmarkError(JetsonDnnRtError):
     """A part of a benchmark failed, so there is no figure."""
+
+
+class NotReadyError(BenchmarkError):
+    """A child was not ready in time."""
 
 
 def announce_ready() -> None:
@@ -84,9 +89,9 @@ class Neighbours:
 class Child:
     """Child process that prints ``ready`` on stdout; the context ends it by SIGTERM.
 
-    `BenchmarkError` when the process fails, or is not ready in time; its stderr is passed on. One
-    that is not ready, or not gone, in time writes the stacks of its threads there before it is
-    killed.
+    `BenchmarkError` when the process fails, `NotReadyError` when it is not ready in time; its
+    stderr is passed on. One that is not ready, or not gone, in time writes the stacks of its
+    threads there before it is killed.
     """
 
     def __init__(self, command: Sequence[str]) -> None:
@@ -104,7 +109,7 @@ class Child:
         except queue.Empty:
             self._end_hanging()
             self._reader.join()
-            raise BenchmarkError(
+            raise NotReadyError(
                 f"{self.name}: was not ready after {START_LIMIT_S:g} s (see its stacks above)"
             ) from None
         if line != READY:

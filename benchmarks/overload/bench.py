@@ -46,7 +46,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from benchmarks.harness.options import CORES, Options, echo
-from benchmarks.harness.processes import BenchmarkError, Child
+from benchmarks.harness.processes import BenchmarkError, Child, NotReadyError
 from benchmarks.harness.tables import Report, say, say_bars, tabulate
 from benchmarks.harness.tasks import configure, find_cost_ns, load_task, write_frames
 from benchmarks.harness.timing import take_turns
@@ -144,6 +144,7 @@ class Played(NamedTuple):
     first_ns: int
     last_ns: int
     cpu_s: float = 0.0
+    starts: int = 1
 
 
 @dataclass
@@ -202,6 +203,7 @@ def describe(
         "in_time_by_task": dict(Counter(row.task for row in in_time)),
         "outcomes": dict(Counter(row.outcome for row in rows).most_common()),
         "failures": rounds.failures,
+        "restarts": sum(one.starts - 1 for one in played),
     }
 
 
@@ -254,7 +256,19 @@ def running(side: str, spec: ConsumerSpec) -> Iterator[dict[str, Child]]:
 
 
 def play(side: str, spec: ConsumerSpec, seconds: float, grace_s: float = 0.0) -> Played:
-    """Let one side see the camera for a while, and go on for `grace_s` that does not count."""
+    """Let one side see the camera for a while, and go on for `grace_s` that does not count.
+
+    A side that no frame reaches is started again, once, whichever it is: Fast DDS may lose the
+    memory that a process is sent images in while others come and go (docs/troubleshooting.md).
+    """
+    try:
+        return _play_once(side, spec, seconds, grace_s)
+    except NotReadyError as error:
+        say(f"{side}: {error}; started again")
+        return _play_once(side, spec, seconds, grace_s)._replace(starts=2)
+
+
+def _play_once(side: str, spec: ConsumerSpec, seconds: float, grace_s: float) -> Played:
 
     def find_cpu_s() -> float:
         # The process that starts a peer only notes its results.
@@ -372,6 +386,12 @@ def report(result: Mapping[str, Any]) -> Report:
         f"{row['load']:g}x, {row['factor']:g}x, {row['side']}: failed, {failure}"
         for row in [*rows, *(row for row in peer_rows if row["side"] == PEER)]
         for failure in row.get("failures", ())  # earlier results have none
+    ]
+    failures += [
+        f"{row['load']:g}x, {row['factor']:g}x, {row['side']}: started again in "
+        f"{row['restarts']} rounds, since no frame reached it"
+        for row in rows
+        if row.get("restarts")
     ]
     return [
         f"alone: {alone}; deadline: factor x {sum(result['execution_alone_ms'].values()):.1f} ms",

@@ -40,6 +40,7 @@ from jetson_dnn_rt.runtime.sharing.batch_groups import BatchGroups
 from jetson_dnn_rt.runtime.sharing.core_split import CoreSplit
 from jetson_dnn_rt.runtime.start_times import StartTimes
 from jetson_dnn_rt.runtime.task import StageTimes, Task, make_settings
+from jetson_dnn_rt.safety.stuck_log import start_stuck_log
 from jetson_dnn_rt.scheduling.analysis import Verdict
 from jetson_dnn_rt.tasks import JobRecord, Outcome, Stage, Work
 from jetson_dnn_rt.traces.metadata import describe_run
@@ -137,6 +138,7 @@ class Session:
 
         With ``threads: auto`` one worker with all cores, until `share_cores` is called.
         """
+        start_stuck_log()
         self.start_times = self.start_times or StartTimes(now_ns=self.clock.now_ns)
         process, threads = self.config.process, self.config.threads
         workers = 1 if follows_load(threads, self.config.tasks) else process.workers

@@ -41,6 +41,10 @@ STUCK_S = 1.0
 """A step of a thread that takes longer is reported: with diagnostics once a second it is named
 within two seconds."""
 
+STUCK_ERROR_S = 10.0
+"""A thread that has been at one step for longer is an error, and logged; before that a warning: a
+part of a trace may take seconds to close, a slow device to be read."""
+
 PACKAGE = __name__.partition(".")[0]
 
 

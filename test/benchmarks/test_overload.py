@@ -8,6 +8,7 @@ import struct
 import benches
 import pytest
 
+from benchmarks.harness.processes import BenchmarkError, NotReadyError
 from benchmarks.overload import bench
 from benchmarks.overload.bench import FrameRow, Played, Rounds, describe, is_better, read_sent_ns
 from jetson_dnn_rt.safety.children import code_command
@@ -54,6 +55,7 @@ def test_judged_by_hand():
         "in_time_by_task": {"detector": 2},
         "outcomes": {"met": 3, "x": 2},
         "failures": [],
+        "restarts": 0,
     }
 
 
@@ -91,6 +93,28 @@ def test_a_cell_with_a_failed_round_has_not_passed():
     assert (none["seconds"], none["in_time_per_s"], none["failures"]) == (
         0.0, None, ["did not become ready"],
     )  # fmt: skip
+
+
+def test_a_side_that_no_frame_reaches_is_started_again_once(monkeypatch):
+    answers = [NotReadyError("not ready"), Played([], 0, MS)]
+
+    def play_once(*arguments):
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(bench, "_play_once", play_once)
+    one = bench.play("ours", None, 1.0)
+    assert (one.starts, answers) == (2, [])
+    assert describe(Rounds([one, Played([], 0, MS)]), [], 1, MS)["restarts"] == 1
+    answers[:] = [NotReadyError("once"), NotReadyError("twice"), Played([], 0, MS)]
+    with pytest.raises(NotReadyError, match="twice"):
+        bench.play("ours", None, 1.0)
+    # What fails by itself would fail again.
+    answers[:] = [BenchmarkError("ended with exit code 1"), Played([], 0, MS)]
+    with pytest.raises(BenchmarkError, match="exit code"):
+        bench.play("ours", None, 1.0)
 
 
 def test_stamps_of_a_camera_that_was_ended_while_writing(tmp_path):

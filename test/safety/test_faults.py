@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+import time
 
 import pytest
 
@@ -22,6 +23,7 @@ from jetson_dnn_rt.safety.faults import (
     safe_text,
     start_thread,
 )
+from jetson_dnn_rt.safety.stuck_log import StuckLog
 
 
 def test_a_kind_is_logged_once_and_counted_each_time(caplog):
@@ -218,6 +220,35 @@ def test_a_thread_that_cannot_be_started_is_not_reported(monkeypatch):
     with pytest.raises(ZeroDivisionError):
         start_thread(lambda: None, "clocks", pulse=pulse, faults=faults)
     assert not faults.stuck_threads
+
+
+def test_a_thread_that_does_not_go_on_is_logged_once_and_when_it_goes_on(monkeypatch, caplog):
+    """A process whose ROS thread or deliveries hung said nothing: diagnostics came from them."""
+    monkeypatch.setattr("jetson_dnn_rt.safety.faults.STUCK_S", 0.0)
+    monkeypatch.setattr("jetson_dnn_rt.safety.stuck_log.STUCK_ERROR_S", 3600.0)
+    monkeypatch.setattr("jetson_dnn_rt.safety.stuck_log.logger", logging.getLogger("stuck"))
+    faults, pulse = FaultLog(), Pulse()
+    faults.watch("ros-spin", pulse, threading.get_ident())
+    log = StuckLog(faults)
+
+    def check(hours):
+        caplog.clear()
+        pulse.since_ns = hours and time.monotonic_ns() - int(hours * 3600e9)
+        log.check()
+        return [(record.levelname, record.getMessage()) for record in caplog.records]
+
+    assert check(0.5) == []
+    ((level, text),) = check(2)
+    assert level == "ERROR"
+    assert text.startswith("thread ros-spin does not go on: 7200.")
+    assert check(3) == []
+    # Another step that hangs is another line.
+    ((level, text),) = check(1.5)
+    assert level == "ERROR"
+    assert text.startswith("thread ros-spin does not go on: 5400.")
+    ((level, text),) = check(0)
+    assert (level, text) == ("WARNING", "thread ros-spin goes on, after at least 5400.0 s")
+    assert check(0) == []
 
 
 def test_an_end_that_raises_is_noted_and_the_others_come_all_the_same(monkeypatch):

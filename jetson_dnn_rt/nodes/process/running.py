@@ -36,11 +36,13 @@ from jetson_dnn_rt.runtime.start_times import StartTimes, find_birth_ns
 from jetson_dnn_rt.safety.end_watcher import start_end_watcher
 from jetson_dnn_rt.safety.faults import (
     FAULTS,
+    Pulse,
     describe_error,
     note_destructors,
     safe_text,
     start_thread,
 )
+from jetson_dnn_rt.safety.stuck_log import start_stuck_log
 
 if TYPE_CHECKING:
     from rclpy.context import Context
@@ -168,6 +170,7 @@ class Spinner:
         self._running = True
         self._calls: list[Callable[[], None]] = []
         self._lock = threading.Lock()
+        self._pulse = Pulse()
         self._thread: threading.Thread | None = None
 
     def add(self, node: Node) -> None:
@@ -179,7 +182,8 @@ class Spinner:
 
     def start(self) -> None:
         """Start to spin."""
-        self._thread = start_thread(self._run, "ros-spin")
+        start_stuck_log()
+        self._thread = start_thread(self._run, "ros-spin", pulse=self._pulse)
 
     @property
     def is_current_thread(self) -> bool:
@@ -236,6 +240,7 @@ class Spinner:
         failures, first_s = 0, 0.0
         try:
             while self._running or self._calls:
+                self._pulse.begin()  # of one callback, or of a wait of `SPIN_TIMEOUT_S`
                 with self._lock:
                     calls, self._calls = self._calls, []
                 for run in calls:

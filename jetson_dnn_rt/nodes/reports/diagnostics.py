@@ -20,7 +20,7 @@ from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 
 from jetson_dnn_rt.nodes.reports.arrivals import SILENT_PERIODS, ArrivalSnapshot
 from jetson_dnn_rt.nodes.reports.task_timing import TimingSnapshot
-from jetson_dnn_rt.safety.faults import FAULTS, describe_error
+from jetson_dnn_rt.safety.faults import FAULTS, STUCK_ERROR_S, describe_error
 
 if TYPE_CHECKING:
     from jetson_dnn_rt.nodes.process.lifecycle import ManagedNode
@@ -31,10 +31,6 @@ OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.E
 
 RECENT_FAULT_NS = 60_000_000_000
 """A fault is a warning for this long; later it is only counted."""
-
-STUCK_ERROR_S = 10.0
-"""A thread that has been at one step for longer is an error, before a warning: a part of a trace
-may take seconds to close, a slow device to be read."""
 
 TEXT_LIMIT = 200
 """Characters of a fault's last text that are shown."""
