@@ -44,6 +44,7 @@ from jetson_dnn_rt.errors import BackendUnavailableError, JetsonDnnRtError, Plat
 from jetson_dnn_rt.platforms.clocks import format_clocks
 from jetson_dnn_rt.platforms.detect import detect
 from jetson_dnn_rt.platforms.files import SystemFiles
+from jetson_dnn_rt.platforms.shared_memory import find_deaf_processes
 from jetson_dnn_rt.runtime.sharing.core_split import share_cores
 from jetson_dnn_rt.safety.children import code_command
 
@@ -139,6 +140,7 @@ def run_checks() -> list[Check]:
         *check_platform(),
         profile,
         check_shared_memory(),
+        check_ports(),
     ]
 
 
@@ -444,6 +446,16 @@ def check_shared_memory(root: Path = ROOT) -> Check:
     )
     detail = f"{free / 2**20:.0f} MiB free in /dev/shm"
     return Check("shared memory", free >= SHARED_MEMORY_BYTES, detail, fix)
+
+
+def check_ports(root: Path = ROOT) -> Check:
+    """Whether Fast DDS has lost the memory in which a running process receives."""
+    deaf = find_deaf_processes(root)
+    if not deaf:
+        return Check("dds ports", True, "no process has lost the memory in which it receives")
+    places = "; ".join(f"process {pid}: {', '.join(ports)}" for pid, ports in deaf.items())
+    fix = "end these processes by SIGINT, and start them again"
+    return Check("dds ports", False, f"lost, so nothing on this machine reaches {places}", fix)
 
 
 def check_tensorrt() -> list[Check]:

@@ -152,6 +152,16 @@ def test_the_profile_of_fast_dds(tmp_path):
     assert f"export {variable}={shipped}" in doctor.check_profile({}).fix
 
 
+def test_a_process_that_nothing_reaches_is_named(monkeypatch, tmp_path):
+    monkeypatch.setattr(doctor, "find_deaf_processes", lambda root: {"12": ["a_port7411"]})
+    check = doctor.check_ports(tmp_path)
+    assert (check.ok, check.required) == (False, False)
+    assert check.detail.endswith("nothing on this machine reaches process 12: a_port7411")
+    assert "start them again" in check.fix
+    monkeypatch.setattr(doctor, "find_deaf_processes", lambda root: {})
+    assert doctor.check_ports(tmp_path).ok
+
+
 def test_no_shared_memory(tmp_path):
     check = doctor.check_shared_memory(tmp_path)
     assert not check.ok

@@ -17,6 +17,7 @@ import pytest
 
 pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 2")
 
+from dds_ports import find_own_ports, hidden
 from diagnostic_msgs.msg import DiagnosticArray
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy, qos_profile_sensor_data
 from sensor_msgs.msg import CompressedImage, Image
@@ -249,6 +250,34 @@ def test_a_topic_without_images_is_logged_once_and_explained(ros, monkeypatch):
     ros.wait(images.get_subscription_count)
     images.publish(make_image(ros))
     ros.wait(lambda: bench.count(Outcome.MET) == 1)
+
+
+def test_lost_shared_memory_is_named_as_the_reason(ros, monkeypatch):
+    """Twice in 120 rounds a process that started beside killed ones never got an image."""
+    monkeypatch.setattr(image_input, "SILENCE_S", 0.1)
+    if not (ports := find_own_ports()):
+        pytest.skip("this middleware has no ports in shared memory")
+    bench = Bench(ros)
+    log = Log(bench.node)
+    inbox = ros.listen(DiagnosticArray, "/diagnostics")
+    with hidden(ports[-1]):
+        bench.start()
+        lost = (
+            f"Fast DDS has lost the shared memory that this process receives in ({ports[-1].name})"
+        )
+        ros.wait(lambda: log.count(lost), "the warning")
+        found = inbox.wait(
+            lambda messages: [
+                status.message
+                for message in messages
+                for status in message.status
+                if status.name == "/detector: camera_status" and lost in status.message
+            ]
+        )
+        assert found[0].endswith("): start it again")
+    # Nothing was lost in this test: the same memory has its name again.
+    bench.send(make_image(ros), 1)
+    assert log.count("subscribing") == 1
 
 
 def test_a_topic_with_images_is_not_called_silent(ros, monkeypatch):

@@ -20,6 +20,7 @@ from jetson_dnn_rt.nodes.process.distribution import SubscriptionEventCallbacks,
 from jetson_dnn_rt.nodes.process.qos import OVERRIDABLE, make_events, make_qos
 from jetson_dnn_rt.nodes.tasks.conversion import unusable_frame
 from jetson_dnn_rt.nodes.tasks.stamps import StampClock
+from jetson_dnn_rt.platforms.shared_memory import find_lost_ports
 from jetson_dnn_rt.safety.faults import FAULTS
 
 if TYPE_CHECKING:
@@ -143,6 +144,8 @@ class ImageInput:
         self._topic = key.topic if raw else f"{key.topic}/compressed"
         self._subscription: Any = None
         self._silence: Any = None  # timer, until the first image or `SILENCE_S`
+        self._lost: list[str] = []
+        self._look_again_ns = 0
 
     def open(self) -> None:
         """Subscribe; nothing happens when it has done so."""
@@ -188,7 +191,20 @@ class ImageInput:
         connected = counts.get("publishers_connected", known)
         if not connected:
             return f"{they} of {self._topic}, not connected"
+        if lost := self._lost_ports():
+            return (
+                f"{they} of {self._topic}, from which nothing comes, as Fast DDS has lost the "
+                f"shared memory that this process receives in ({', '.join(lost)}): start it again"
+            )
         return f"{they} of {self._topic}, from which nothing comes"
+
+    def _lost_ports(self) -> list[str]:
+        """Lost ports of this process; looked for every `SILENCE_S`, for that takes some ms."""
+        now_ns = time.monotonic_ns()
+        if now_ns >= self._look_again_ns:
+            self._look_again_ns = now_ns + int(SILENCE_S * 1e9)
+            self._lost = find_lost_ports()
+        return self._lost
 
     def _on_silence(self) -> None:
         self._end_silence()
