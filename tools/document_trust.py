@@ -34,7 +34,7 @@ PROGRAMS = {
     "1. fuzz": ("fuzz", "image_fuzz"),
     "2. rogue participant": ("rogue",),
     "3. fault injection": ("faults", "hang"),
-    "4. kill storm": ("kills",),
+    "4. kill storm": ("kills", "neighbours"),
     "5. disk": ("disk",),
     "6. soak": ("soak", "cycles"),
     "7. concurrency": ("concurrency",),

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import pickle
+import zipfile
 from urllib.error import URLError
 
 import pytest
@@ -88,6 +89,22 @@ def test_weights_that_do_not_fit(tmp_path, name):
     refuse("is empty")
     path.unlink()
     refuse("does not exist")
+
+
+def test_a_name_of_a_megabyte_in_weights_takes_no_hours(tmp_path):
+    """Found by fuzz: torch searched its own error's text in a time that is quadratic in it."""
+    path = tmp_path / "w.pth"
+    torch.save({"weight": torch.zeros(3)}, path)
+    with zipfile.ZipFile(path) as archive:
+        members = {info.filename: archive.read(info) for info in archive.infolist()}
+    (name,) = (name for name in members if name.endswith("data.pkl"))
+    members[name] = b"\x80\x02c" + 1_000_000 * b"a" + b"\nx\n."
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    with pytest.raises(ModelError, match="refused, the file holds more than tensors") as raised:
+        load_model(SMALL, weights=str(path))
+    assert len(str(raised.value)) < 1000
 
 
 def test_pickled_code_is_refused_and_not_run(tmp_path):

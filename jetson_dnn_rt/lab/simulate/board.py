@@ -113,8 +113,8 @@ class Board:
     interference_per_stage: float  # share by which each further stage side by side slows a stage
     noise: Noise
     alone_share: float  # time of the full network alone at the fastest clocks / its deadline here
-    deadline_ms: dict[str, float]  # by network
-    period_ms: dict[str, float]  # by network
+    deadline_ms: dict[str, NotNegative]  # by network
+    period_ms: dict[str, NotNegative]  # by network
     thermal: Thermal | None = None  # without it the board never throttles
     # U that was measured for the stages of a network (see `usefulness` of PredJoule); the power
     # of the stages is fit to it in scenarios that say `calibrated`.

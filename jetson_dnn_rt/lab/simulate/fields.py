@@ -18,10 +18,13 @@ from jetson_dnn_rt.safety.records import Rule, read_record, within
 T = TypeVar("T")
 LIMIT_BYTES = 1_000_000  # far more than any scenario has
 
-Positive = Annotated[float, Rule("> 0", lambda value: value > 0)]
-NotNegative = Annotated[float, Rule(">= 0", lambda value: value >= 0)]
+MOST = 1e15
+"""Of any quantity: far more than anything has, and a float in every unit."""
+
+Positive = Annotated[float, Rule("> 0, 1e15 at most", lambda value: 0 < value <= MOST)]
+NotNegative = Annotated[float, Rule(">= 0, 1e15 at most", lambda value: 0 <= value <= MOST)]
 Share = Annotated[float, within(0, 1)]
-Factor = Annotated[float, Rule(">= 1", lambda value: value >= 1)]
+Factor = Annotated[float, Rule(">= 1, 1e15 at most", lambda value: 1 <= value <= MOST)]
 BelowOne = Annotated[float, Rule("in [0, 1)", lambda value: 0 <= value < 1)]
 Quantile = Annotated[float, Rule("in (0, 1]", lambda value: 0 < value <= 1)]
 PositiveCount = Annotated[int, Rule(">= 1", lambda value: value >= 1)]

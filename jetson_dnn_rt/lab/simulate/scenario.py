@@ -52,7 +52,7 @@ class CameraSetting:
     """A camera of a scenario file."""
 
     period_ms: Positive
-    jitter_ms: float = 0.0  # a frame comes up to this much late, uniformly distributed
+    jitter_ms: NotNegative = 0.0  # a frame comes up to this much late, uniformly distributed
     # Of the first frame; None: within one period, by the seed.
     offset_ms: NotNegative | None = None
 
@@ -89,15 +89,14 @@ class TaskSetting:
 class CoRunner:
     """Temporary load on the board: it slows down all stages and draws power."""
 
-    from_s: float
-    until_s: float
+    from_s: NotNegative
+    until_s: NotNegative
     slowdown: Factor  # factor on the time of every stage
     power_w: NotNegative = 0.0
 
     def __post_init__(self) -> None:
         check(
-            0.0 <= self.from_s < self.until_s,
-            f"until_s must be > from_s >= 0: {self.from_s}, {self.until_s}",
+            self.from_s < self.until_s, f"until_s must be > from_s: {self.until_s}, {self.from_s}"
         )
 
 
@@ -110,14 +109,13 @@ class Recording:
     # Length of the blocks of recorded time that are resampled: bursts survive inside a block. All
     # tasks take the same block, so that a common disturbance stays common.
     block_ms: Positive = 2000.0
-    idle_w: float = 0.0  # power of the machine while nothing runs
-    busy_w: float = 0.0  # power of the machine while a stage runs
+    idle_w: NotNegative = 0.0  # power of the machine while nothing runs
+    busy_w: NotNegative = 0.0  # power of the machine while a stage runs
     loss: dict[str, Share] = field(default_factory=dict)  # accuracy lost by variant; default 0
 
     def __post_init__(self) -> None:
         check(
-            0.0 <= self.idle_w <= self.busy_w,
-            f"busy_w must be >= idle_w >= 0: {self.busy_w}, {self.idle_w}",
+            self.idle_w <= self.busy_w, f"busy_w must be >= idle_w: {self.busy_w}, {self.idle_w}"
         )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import os
+import re
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 # A protobuf message cannot be larger; networks for a robot's camera are a hundredth of it.
 MAX_MODEL_BYTES = (1 << 31) - 1
+
+SEARCHED_CHARACTERS = 2000
+"""Of the text of an error of torch, in which it looks for the advice to give."""
 
 
 def read_model_file(path: Path, *, is_code: bool = False) -> bytes:
@@ -117,7 +121,10 @@ def unpickle_tensors(data: bytes, name: str) -> object:
     import warnings
 
     import torch
+    import torch.serialization
 
+    if getattr(torch.serialization, "re", None) is re:
+        torch.serialization.re = _ShortTexts()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of pickles older or newer than torch's own
@@ -129,6 +136,21 @@ def unpickle_tensors(data: bytes, name: str) -> object:
         ) from error
     except Exception as error:  # a damaged archive makes the reader raise anything
         raise ModelError(f"{name}: damaged. {first_line(error)}") from error
+
+
+class _ShortTexts:
+    """Module `re` for ``torch.serialization``, with a search of the first characters only.
+
+    Its patterns take a time that grows with the square of the length of a word, and a name in the
+    file is a word of an error's text: a name of a megabyte would take hours (torch 2.14).
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(re, name)
+
+    def search(self, pattern: str, text: str, flags: int = 0) -> re.Match[str] | None:
+        """Search the first `SEARCHED_CHARACTERS`."""
+        return re.search(pattern, text[:SEARCHED_CHARACTERS], flags)
 
 
 def first_line(error: Exception) -> str:

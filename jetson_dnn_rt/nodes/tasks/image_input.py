@@ -31,7 +31,8 @@ UNREADABLE = "unreadable"
 """Reason of a frame whose conversion failed in an unforeseen way."""
 
 SILENCE_S = 5.0
-"""A topic without an image for so long after it was subscribed to is logged, once."""
+"""A topic without an image for so long after it was subscribed to is logged. As long as none comes
+it is looked at again after the same time, and each other reason is logged, once."""
 
 NOT_ACCEPTED = "the task's listener failed"
 NOT_RELEASED = "the frame could not be released"
@@ -143,7 +144,8 @@ class ImageInput:
         self._convert = view_image if raw else decode_image
         self._topic = key.topic if raw else f"{key.topic}/compressed"
         self._subscription: Any = None
-        self._silence: Any = None  # timer, until the first image or `SILENCE_S`
+        self._silence: Any = None  # timer, until the first image
+        self._silent_since_ns = 0
         self._lost: list[str] = []
         self._look_again_ns = 0
 
@@ -165,6 +167,7 @@ class ImageInput:
             qos_overriding_options=OVERRIDABLE(),
             raw=raw,
         )
+        self._silent_since_ns = time.monotonic_ns()
         self._silence = self._node.create_timer(SILENCE_S, self._on_silence)
 
     def close(self) -> None:
@@ -207,10 +210,15 @@ class ImageInput:
         return self._lost
 
     def _on_silence(self) -> None:
-        self._end_silence()
-        if not self._sequence:
+        if self._sequence:
+            self._end_silence()
+            return
+        reason = self.explain_silence()
+        if reason not in self._said:
+            self._said.add(reason)
+            seconds = (time.monotonic_ns() - self._silent_since_ns) / 1e9
             self._node.get_logger().warning(
-                f"no image {SILENCE_S:g} s after subscribing: {self.explain_silence()} "
+                f"no image {seconds:.0f} s after subscribing: {reason} "
                 "(docs/troubleshooting.md, no output)"
             )
 

@@ -99,7 +99,12 @@ VGG = "board: tx2\ntasks: [{network: vgg16}]\n"
         (f"{VGG}frames: true\n", "frames must be a whole number"),
         (f"{VGG}frames: 0\n", "frames must be >= 1: 0"),
         (f"{VGG}budget_quantile: 0.0\n", "budget_quantile must be in (0, 1]: 0.0"),
-        (VGG.replace("}", ", deadline_ms: -1}"), "tasks[0].deadline_ms must be >= 0: -1"),
+        (
+            VGG.replace("}", ", deadline_ms: -1}"),
+            "tasks[0].deadline_ms must be >= 0, 1e15 at most: -1",
+        ),
+        (VGG.replace("}", ", deadline_ms: 1.0e+308}"), "deadline_ms must be >= 0, 1e15 at most"),
+        (VGG.replace("}", ", until_s: 1.0e+308}"), "until_s must be >= 0, 1e15 at most"),
         (VGG.replace("}", ", deadline_ms: .nan}"), "tasks[0].deadline_ms must be a number"),
         (VGG.replace("}", ", variant: half}"), "tasks[0].variant must be one of full"),
         (VGG.replace("}", ", camera: rear}"), "tasks[0].camera: there is no camera 'rear'"),
