@@ -123,8 +123,8 @@ def unpickle_tensors(data: bytes, name: str) -> object:
     import torch
     import torch.serialization
 
-    if getattr(torch.serialization, "re", None) is re:
-        torch.serialization.re = _ShortTexts()
+    if vars(torch.serialization).get("re") is re:
+        vars(torch.serialization)["re"] = _ShortTexts()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of pickles older or newer than torch's own
