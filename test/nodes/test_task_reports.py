@@ -238,11 +238,11 @@ def test_each_reason_for_a_topic_without_images_is_logged_once(ros, monkeypatch)
     assert bench.node.autostart(), bench.node.fault
     ros.wait(lambda: log.count("no image 0 s after subscribing"), "the warning")
     camera = diagnostics_of(diagnostics, "/front/detector: camera_status", b"\x01")
-    assert camera[""] == "no frame yet: nobody publishes /front/image_raw"
+    assert camera[""] == "no frame yet: no publisher of /front/image_raw was discovered"
     assert camera["publishers"] == "0"
     images = ros.advertise(Image, "/front/image_raw")
     ros.wait(lambda: log.count("1 publisher of /front/image_raw, from which nothing comes"))
-    assert log.count("nobody publishes /front/image_raw") == 1
+    assert log.count("no publisher of /front/image_raw was discovered") == 1
     stream = bench.node.bridge.inputs[bench.node.input_key]
     images.publish(make_image(ros))
     ros.wait(lambda: bench.count(Outcome.MET) == 1)

@@ -189,7 +189,7 @@ class ImageInput:
         counts = self.count_publishers()
         known = counts["publishers"]
         if not known:
-            return f"nobody publishes {self._topic}"
+            return f"no publisher of {self._topic} was discovered"
         they = "1 publisher" if known == 1 else f"{known} publishers"
         connected = counts.get("publishers_connected", known)
         if not connected:
