@@ -269,7 +269,6 @@ def play(side: str, spec: ConsumerSpec, seconds: float, grace_s: float = 0.0) ->
 
 
 def _play_once(side: str, spec: ConsumerSpec, seconds: float, grace_s: float) -> Played:
-
     def find_cpu_s() -> float:
         # The process that starts a peer only notes its results.
         return sum(child.find_cpu_s(own=role != PEER) for role, child in children.items())

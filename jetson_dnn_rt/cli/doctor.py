@@ -50,8 +50,8 @@ from jetson_dnn_rt.safety.children import code_command
 
 HELP = "report what is installed, granted and set, and how to fix what is not"
 ROOT = Path("/")
-SHARED_MEMORY_BYTES = 128 << 20
 TORCH_EXTRA = ("torch", "torchvision", "onnx", "onnx2torch", "safetensors")
+SHARED_MEMORY_BYTES = 128 << 20
 """One segment of 32 MiB for each ROS process: a camera, this one, a recorder, a viewer."""
 
 # Variables that torch's threads read at their start: harmless values, and the effect of others.

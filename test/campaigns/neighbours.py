@@ -36,8 +36,14 @@ from jetson_dnn_rt.platforms.shared_memory import find_deaf_processes
 
 HEARS = "first result after"
 REASON = re.compile(r"no image \d+ s after subscribing: (.*) \(docs/")
-LOST = "has lost the shared memory"
-REASONS = (LOST, "was discovered", "not connected", "from which nothing comes")
+LOST = "memory lost"
+REASONS = {
+    "has lost the shared memory": LOST,
+    "was discovered": "camera not discovered",
+    "not connected": "not connected",
+    "from which nothing comes": "nothing comes",
+}
+"""What a process says, and its name here; the first that fits."""
 STAYS = "stays"
 RATE_HZ = 30.0
 KILL_S = (0.1, 3.0)
@@ -113,7 +119,7 @@ def listen_and_play(
         known = find_deaf_processes()
         for process in silent:
             said = " ".join(REASON.findall(process.said))
-            reason = next((one for one in REASONS if one in said), "")
+            reason = next((name for words, name in REASONS.items() if words in said), "")
             reasons[reason] += 1
             unknown += (reason == LOST) != (str(process.pid) in known)
             where = (

@@ -251,7 +251,7 @@ def test_each_reason_for_a_topic_without_images_is_logged_once(ros, monkeypatch)
 
 
 def test_lost_shared_memory_is_named_as_the_reason(ros, monkeypatch):
-    """Twice in 120 rounds a process that started beside killed ones never got an image."""
+    """Campaign neighbours: a process that started beside killed ones never got an image."""
     monkeypatch.setattr(image_input, "SILENCE_S", 0.1)
     if not (ports := find_own_ports()):
         pytest.skip("this middleware has no ports in shared memory")

@@ -54,7 +54,7 @@ def test_where_the_kernel_tells_nothing_nothing_is_lost(tmp_path):
 
 
 def test_a_real_process_that_lost_a_port_is_found(ros):
-    """Fast DDS does it to processes that start while others are killed: 4 of 226 rounds."""
+    """What Fast DDS does, rarely, to a process that starts while others are killed."""
     if not (ports := find_own_ports()):
         pytest.skip("this middleware has no ports in shared memory")
     assert find_lost_ports() == []

@@ -134,7 +134,7 @@ def _callback_of(node: Node, name: str) -> Callable[..., Any]:
 
 def count_connected(subscription: Any) -> int | None:
     """Count the publishers that a subscription is connected to; None: this rclpy does not say."""
-    count = getattr(subscription, "get_publisher_count", None)  # since Iron
+    count = getattr(subscription, "get_publisher_count", None)  # not in Humble
     return None if count is None else int(count())
 
 
