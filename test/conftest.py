@@ -13,13 +13,15 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 from jetson_dnn_rt.cli.environment import profile_variable
 
 ROOT = Path(__file__).resolve().parent.parent
 # Not `pythonpath` of pyproject.toml: Ubuntu 22.04 has pytest 6.
 sys.path[:0] = [os.fspath(ROOT / name) for name in (".", "tools", "test/support")]
+
+from property_examples import load_profiles  # noqa: E402
+
 SHARED_DATA = ROOT.parent / "shared" / "data"
 PROFILE = os.fspath(ROOT / "config" / "fastdds_profile.xml")
 
@@ -43,11 +45,7 @@ def prepare_ros_environment():
 
 prepare_ros_environment()
 
-# No example fails for the time that it takes on a busy machine, as by default after 200 ms.
-settings.register_profile(
-    "whatever the load", deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
-settings.load_profile("whatever the load")
+load_profiles()
 
 
 @pytest.hookimpl(optionalhook=True)
