@@ -12,7 +12,13 @@ import numpy as np
 
 from jetson_dnn_rt.lab.report.budgets import HIGHEST, Needs, Schedulability
 from jetson_dnn_rt.lab.report.recording import Recording, TaskColumns, split_response
-from jetson_dnn_rt.lab.report.wording import format_count, format_ms, format_share, join_words
+from jetson_dnn_rt.lab.report.wording import (
+    format_count,
+    format_deadlines,
+    format_ms,
+    format_share,
+    join_words,
+)
 from jetson_dnn_rt.tasks import Outcome
 
 CLUSTERED = 3.0
@@ -41,7 +47,9 @@ def describe_task(task: TaskColumns) -> list[str]:
     """Describe the outcomes of a task's frames, in sentences."""
     bursts = task.bursts
     count, missed = len(task), int(task.missed.sum())
-    deadline = format_ms(task.usual_deadline_ns)
+    deadline = format_deadlines(task.deadlines_ns)
+    if len(task.deadlines_ns) > 1:
+        deadline = f"the deadline of its time ({deadline})"
     if not missed:
         lines = [f"All {format_count(count, 'frame')} had their result within {deadline}."]
     else:
@@ -170,7 +178,8 @@ def _find_cause(task: TaskColumns, schedulability: Schedulability | None) -> str
     if needs and needs.budgets_ns[budget] > deadline_ns:
         return (
             f"it alone needs {format_ms(needs.budgets_ns[budget])} ({budget}) of its "
-            f"{format_ms(deadline_ns)}. A faster variant, higher clocks or a longer deadline; "
+            f"{'usual ' if len(task.deadlines_ns) > 1 else ''}{format_ms(deadline_ns)}. A faster "
+            "variant, higher clocks or a longer deadline; "
             "scheduling cannot help."
         )
     spent = split_response(task)

@@ -53,37 +53,47 @@ class Choice:
 
 @dataclass(frozen=True)
 class Needs:
-    """Needs of a task beside the others as measured, by budget.
+    """Needs of a task beside the others as measured in all its variants, by budget.
 
-    `least_deadline_ns` is the least relative deadline with which the analysis succeeds, the other
-    tasks unchanged; None if no deadline would do.
+    `variant` is the only one, or says how many there were; `slowest` is the one that the highest
+    time was seen in. `deadline_ns` is the usual of `deadlines`. `least_deadline_ns` is the least
+    relative deadline with which the analysis succeeds, the other tasks unchanged; None if no
+    deadline would do.
     """
 
     variant: str
+    slowest: str
     budgets_ns: dict[str, int]
     deadline_ns: int
+    deadlines: int
     period_ns: int
     least_deadline_ns: dict[str, int | None]
 
 
 @dataclass(frozen=True)
 class Schedulability:
-    """Verdicts on the whole cohort, as it mostly ran and in other variants.
+    """Verdicts on the whole cohort, as it ran and in each combination of variants.
 
-    `count` is the number of measured jobs of the task with the fewest, in the variant that it
-    mostly ran in. `workers` stages run side by side. `mean_load` is that of all jobs that
-    started, in workers: above `workers` no schedule helps. `choices` are all tasks in each
-    combination of measured variants. If not all tasks fit with the highest times seen, `together`
-    has the largest sets that do.
+    `ran` and `needs` are about all frames of each task, whatever variant they ran in: else the
+    highest time seen would be that of one variant, under the name of them all. `count` is the
+    number of measured jobs of the task with the fewest. `workers` stages run side by side.
+    `mean_load` is that of all jobs that started, in workers: above `workers` no schedule helps.
+    `choices` are all tasks in each combination of measured variants. If not all tasks fit with
+    the highest times seen, `together` has the largest sets that do.
     """
 
     count: int
     workers: int
     mean_load: float
-    verdicts: dict[str, Verdict]
+    ran: Choice
     needs: dict[str, Needs]
     choices: list[Choice]
     together: list[Choice]
+
+    @property
+    def verdicts(self) -> dict[str, Verdict]:
+        """Verdicts on the cohort as it ran, by budget."""
+        return self.ran.verdicts
 
     @property
     def least_careful(self) -> str:
@@ -98,10 +108,14 @@ class Schedulability:
 
 @dataclass(frozen=True)
 class _Measured:
-    """Measured task in one variant."""
+    """Measured task in one variant, or in all of them.
+
+    `slowest` is the variant of the highest time.
+    """
 
     task: str
     variant: str
+    slowest: str
     count: int
     demands: dict[str, TaskDemand]
 
@@ -114,24 +128,31 @@ def analyse_recording(
     Campaigns are by title of the sample; a missing one means no bound. The result is None when no
     task has enough measured jobs, or none is released more than once.
     """
-    measured = {name: _measure(recording, name, campaigns) for name in recording.tasks}
-    measured = {name: variants for name, variants in measured.items() if variants}
-    if not measured:
+    measured: dict[str, list[_Measured]] = {}
+    ran: list[_Measured] = []
+    for name in recording.tasks:
+        if (whole := _measure_whole(recording, name, campaigns)) is not None:
+            ran.append(whole)
+            measured[name] = _measure_variants(recording, name, campaigns) or [whole]
+    if not ran:
         return None
-    usual = [variants[0] for variants in measured.values()]
-    names = [b for b in (P99, P999, HIGHEST, BOUND) if all(b in m.demands for m in usual)]
+    names = [b for b in (P99, P999, HIGHEST, BOUND) if all(b in m.demands for m in ran)]
     choices = [
         _judge(combination, names, workers)
         for combination in itertools.islice(itertools.product(*measured.values()), MOST_CHOICES)
     ]
-    verdicts = choices[0].verdicts
-    together = [] if verdicts[HIGHEST].schedulable else _find_together(measured, names, workers)
+    whole_cohort = _judge(ran, names, workers)
+    fits = whole_cohort.verdicts[HIGHEST].schedulable
+    together = [] if fits else _find_together(measured, names, workers)
     return Schedulability(
-        min(m.count for m in usual),
+        min(m.count for m in ran),
         workers,
         sum(_mean_load(recording, name) for name in measured),
-        verdicts,
-        {m.task: _find_needs(m, usual, names, workers) for m in usual},
+        whole_cohort,
+        {
+            m.task: _find_needs(m, ran, names, workers, len(recording.tasks[m.task].deadlines_ns))
+            for m in ran
+        },
         choices,
         together,
     )
@@ -153,35 +174,81 @@ def _mean_load(recording: Recording, task: str) -> float:
     return float(columns.execution_ns[columns.finished].mean()) / find_period(recording, task)
 
 
-def _measure(
+def _measure_whole(
+    recording: Recording, task: str, campaigns: Mapping[str, Campaign]
+) -> _Measured | None:
+    """Measure a task in all its variants; None with too few jobs, or without a period."""
+    sample, samples = recording.whole_of(task), recording.samples_of(task)
+    slowest = recording.tasks[task].slowest
+    if len(sample) < LEAST_TIMES or slowest is None:
+        return None
+    if len(samples) == 1:
+        bounds = [_find_bound(samples[0], campaigns)]
+        stages, runs = recording.stages_of(task, samples[0]), 0
+        title = samples[0].subtitle
+    else:
+        bounds = [_find_bound(one, campaigns) for one in samples]
+        stages = recording.whole_stages_of(task)
+        # Variants run the network in different numbers of runs: the most that a frame had.
+        runs = max(len(recording.stages_of(task, one)) for one in samples)
+        title = f"all {len(samples)} variants"
+    # Without a bound for each variant there is none for the task.
+    bound_ns = max(bounds) if all(bounds) else 0
+    return _measure(recording, sample, stages, title, slowest[1], bound_ns, runs)
+
+
+def _measure_variants(
     recording: Recording, task: str, campaigns: Mapping[str, Campaign]
 ) -> list[_Measured]:
-    columns = recording.tasks[task]
-    period_ns = find_period(recording, task)
-    if not period_ns:
-        return []
+    """Measure the variants of a task that ran most, each by itself."""
     found: list[_Measured] = []
     for sample in recording.samples_of(task):
         if len(sample) < LEAST_TIMES or len(found) == MOST_VARIANTS:
             continue
-        stages = recording.stages_of(task, sample)
-        largest = max(stages, key=lambda stage: _budgets(stage)[HIGHEST], default=None)
-        longest_ns = _budgets(largest)[HIGHEST] if largest else 0
-        budgets = _budgets(sample)
-        for bound in campaigns[sample.title].bounds if sample.title in campaigns else ():
-            if math.isclose(bound.exceedance, _BOUND_EXCEEDANCE) and math.isfinite(bound.upper_ns):
-                budgets[BOUND] = max(math.ceil(bound.upper_ns), budgets[HIGHEST])
-        fixed = max(1, len(stages)), columns.usual_deadline_ns, period_ns
-        demands = {}
-        for name, budget_ns in budgets.items():
-            longest = min(longest_ns, budget_ns) or budget_ns
-            demands[name] = TaskDemand(task, max(1, budget_ns), longest, *fixed)
-        if largest is not None:
-            name = dict(largest.key)["stage"]
-            estimate = Estimate(name, longest_ns, 1.0, len(largest), longest_ns)
-            demands[HIGHEST] = replace(demands[HIGHEST], estimate=estimate)
-        found.append(_Measured(task, sample.subtitle, len(sample), demands))
+        stages, title = recording.stages_of(task, sample), sample.subtitle
+        bound_ns = _find_bound(sample, campaigns)
+        one = _measure(recording, sample, stages, title, title, bound_ns)
+        found += [] if one is None else [one]
     return found
+
+
+def _find_bound(sample: Sample, campaigns: Mapping[str, Campaign]) -> int:
+    """Return the bound of a campaign that is a budget; 0 without one."""
+    for bound in campaigns[sample.title].bounds if sample.title in campaigns else ():
+        if math.isclose(bound.exceedance, _BOUND_EXCEEDANCE) and math.isfinite(bound.upper_ns):
+            return max(math.ceil(bound.upper_ns), int(sample.times_ns.max()))
+    return 0
+
+
+def _measure(
+    recording: Recording,
+    sample: Sample,
+    stages: Sequence[Sample],
+    title: str,
+    slowest: str,
+    bound_ns: int,
+    runs: int = 0,
+) -> _Measured | None:
+    """Make the demands of a sample; None without a period. `runs` = 0: as many as stages."""
+    task = dict(sample.key)["task"]
+    period_ns = find_period(recording, task)
+    if not period_ns:
+        return None
+    largest = max(stages, key=lambda stage: _budgets(stage)[HIGHEST], default=None)
+    longest_ns = _budgets(largest)[HIGHEST] if largest else 0
+    budgets = _budgets(sample)
+    if bound_ns:
+        budgets[BOUND] = max(bound_ns, budgets[HIGHEST])
+    fixed = max(1, runs or len(stages)), recording.tasks[task].usual_deadline_ns, period_ns
+    demands = {}
+    for name, budget_ns in budgets.items():
+        longest = min(longest_ns, budget_ns) or budget_ns
+        demands[name] = TaskDemand(task, max(1, budget_ns), longest, *fixed)
+    if largest is not None:
+        name = dict(largest.key)["stage"]
+        estimate = Estimate(name, longest_ns, 1.0, len(largest), longest_ns)
+        demands[HIGHEST] = replace(demands[HIGHEST], estimate=estimate)
+    return _Measured(task, title, slowest, len(sample), demands)
 
 
 def _budgets(sample: Sample) -> dict[str, int]:
@@ -222,14 +289,20 @@ def _find_together(
 
 
 def _find_needs(
-    measured: _Measured, usual: Sequence[_Measured], names: Sequence[str], workers: int
+    measured: _Measured,
+    cohort: Sequence[_Measured],
+    names: Sequence[str],
+    workers: int,
+    deadlines: int,
 ) -> Needs:
-    others = [m for m in usual if m is not measured]
+    others = [m for m in cohort if m is not measured]
     demands = {name: measured.demands[name] for name in names}
     return Needs(
         measured.variant,
+        measured.slowest,
         {name: demand.cost_ns for name, demand in demands.items()},
         demands[HIGHEST].deadline_ns,
+        deadlines,
         demands[HIGHEST].period_ns,
         {
             name: find_least_deadline(demand, [m.demands[name] for m in others], workers)

@@ -47,7 +47,13 @@ from jetson_dnn_rt.lab.report.style import (
     write_label,
     write_title,
 )
-from jetson_dnn_rt.lab.report.wording import format_count, format_digits, format_ms, format_share
+from jetson_dnn_rt.lab.report.wording import (
+    format_count,
+    format_deadlines,
+    format_digits,
+    format_ms,
+    format_share,
+)
 from jetson_dnn_rt.lab.wcet.samples import Flags, Sample
 from jetson_dnn_rt.lab.wcet.statement import Campaign, Support
 from jetson_dnn_rt.tasks import Outcome
@@ -135,7 +141,7 @@ def _draw_frames(panel: Any, task: TaskColumns, layout: Layout) -> None:
     panel.set_ylabel("response [ms]")
     counts = [(o, task.count(o)) for o in OUTCOMES if task.count(o)]
     key = [(f"{count:,} {outcome.value}", OUTCOME_COLORS[outcome]) for outcome, count in counts]
-    key.append((f"deadline {format_digits(task.usual_deadline_ns / 1e6)} ms", DEADLINE))
+    key.append((f"deadline {format_deadlines(task.deadlines_ns)}", DEADLINE))
     above = int((response_ms[ran] > top).sum())
     if above:
         key.append((f"{above} higher than shown", MEASURED))
@@ -295,7 +301,7 @@ def draw_response(name: str, task: TaskColumns) -> Picture | None:
     def draw(figure: Any, layout: Layout) -> None:
         left, right = layout.panels(figure, 2, 290, 250, widths=(1.0, 1.25))
         _draw_response_histogram(left, task, layout)
-        _draw_response_parts(right, spent, task.usual_deadline_ns / 1e6, layout)
+        _draw_response_parts(right, spent, task, layout)
 
     alt = f"Response of {task.name} against its deadline; " + "; ".join(
         f"{part.title} {format_ms(part.response_ns)}" for part in spent
@@ -329,8 +335,9 @@ def _draw_response_histogram(panel: Any, task: TaskColumns, layout: Layout) -> N
 
 
 def _draw_response_parts(
-    panel: Any, spent: list[Spent], deadline_ms: float, layout: Layout
+    panel: Any, spent: list[Spent], task: TaskColumns, layout: Layout
 ) -> None:
+    deadline_ms = task.usual_deadline_ns / 1e6
     rows = name_rows(panel, [part.title for part in spent], 0.5, 0.8)
     left = np.zeros(len(spent))
     key = []
@@ -348,7 +355,7 @@ def _draw_response_parts(
         write_label(panel, format_ms(total * 1e6), (total, row), (4, 0), "left center", **style)
     room = 1.3 if layout.narrow else 1.16
     panel.set_xlim(0, room * max(float(left.max()), min(deadline_ms, 4.0 * float(left.max()))))
-    mark_deadline(panel, deadline_ms)
+    mark_deadline(panel, deadline_ms, name=task.deadline_title)
     write_title(panel, "Where the time goes", layout, key, width=0.55)
     panel.set_xlabel("response time [ms]")
 
@@ -363,8 +370,8 @@ def draw_tail(name: str, sample: Sample, campaign: Campaign | None) -> Picture:
 
     def draw(figure: Any, layout: Layout) -> None:
         left, right = layout.panels(figure, 2, 350, 300, widths=(1.0, 1.25))
-        _draw_distribution(left, ordered_ms, deadline_ms, layout)
-        _draw_survival(right, ordered_ms, deadline_ms, campaign, layout)
+        _draw_distribution(left, ordered_ms, deadline_ms, layout, sample.deadline_title)
+        _draw_survival(right, ordered_ms, deadline_ms, campaign, layout, sample.deadline_title)
         if not layout.narrow:
             right.set_ylabel("share of frames that take longer")
 
@@ -375,7 +382,9 @@ def draw_tail(name: str, sample: Sample, campaign: Campaign | None) -> Picture:
     return render(name, alt, draw)
 
 
-def _draw_distribution(panel: Any, ordered_ms: Any, deadline_ms: float, layout: Layout) -> None:
+def _draw_distribution(
+    panel: Any, ordered_ms: Any, deadline_ms: float, layout: Layout, deadline: str
+) -> None:
     count = len(ordered_ms)
     p50, p99 = quantile(ordered_ms, 0.5), quantile(ordered_ms, 0.99)
     low = float(ordered_ms[0])
@@ -402,7 +411,7 @@ def _draw_distribution(panel: Any, ordered_ms: Any, deadline_ms: float, layout: 
     panel.set(xlabel="execution time [ms]", ylabel="frames")
     panel.yaxis.set_major_formatter(format_thousands)
     if deadline_ms and low <= deadline_ms <= panel.get_xlim()[1]:
-        mark_deadline(panel, deadline_ms, f"deadline {format_digits(deadline_ms)}", top=0.8)
+        mark_deadline(panel, deadline_ms, f"{deadline} {format_digits(deadline_ms)}", top=0.8)
 
 
 def survival(ordered: Any, points: int = CURVE_POINTS) -> tuple[Any, Any]:
@@ -421,7 +430,12 @@ def survival(ordered: Any, points: int = CURVE_POINTS) -> tuple[Any, Any]:
 
 
 def _draw_survival(
-    panel: Any, ordered_ms: Any, deadline_ms: float, campaign: Campaign | None, layout: Layout
+    panel: Any,
+    ordered_ms: Any,
+    deadline_ms: float,
+    campaign: Campaign | None,
+    layout: Layout,
+    deadline: str,
 ) -> None:
     count = len(ordered_ms)
     times, shares = survival(ordered_ms)
@@ -449,7 +463,7 @@ def _draw_survival(
     write_label(panel, text, place, offset, align, color=MEASURED, **on_pale)
     _draw_bounds(panel, bounds)
     if deadline_ms:
-        mark_deadline(panel, deadline_ms)
+        mark_deadline(panel, deadline_ms, name=deadline)
     key = []
     if campaign and bounds:
         key = [(f"◆ pWCET, upper bound at {100 * campaign.confidence:.0f} %", BOUND)]
@@ -593,7 +607,7 @@ def _draw_tails(panel: Any, label: str, shifts: Sequence[Shift], layout: Layout)
         right = deadline_ms + margin
     panel.set(xlim=(low - margin, right), xlabel="execution time [ms]")
     if deadline_ms:
-        mark_deadline(panel, deadline_ms)
+        mark_deadline(panel, deadline_ms, name=shifts[0].before.deadline_title)
     write_title(panel, "How often a frame takes longer", layout, key, width=0.55)
 
 

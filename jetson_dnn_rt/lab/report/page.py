@@ -25,6 +25,7 @@ from jetson_dnn_rt.lab.report.report import Report, make_stem
 from jetson_dnn_rt.lab.report.style import NARROW, WIDE
 from jetson_dnn_rt.lab.report.wording import (
     format_count,
+    format_deadlines,
     format_digits,
     format_duration,
     format_every,
@@ -94,6 +95,7 @@ def make_page(report: Report) -> str:
         "behind": lambda text, first: first + text,
         "capital": lambda text: text[:1].upper() + text[1:],
         "code": mark_code,
+        "deadlines": format_deadlines,
         "digits": format_digits,
         "every": format_every,
         "median": np.median,

@@ -26,6 +26,7 @@ from jetson_dnn_rt.lab.wcet.samples import (
     Sample,
     campaign_names,
     encode,
+    find_usual,
     read_numbers,
     read_samples,
     read_stages,
@@ -95,8 +96,30 @@ class TaskColumns:
 
     @property
     def usual_deadline_ns(self) -> int:
-        """Median of the relative deadlines."""
-        return int(np.median(self.deadline_ns))
+        """Median of the relative deadlines, one that it had."""
+        return find_usual(self.deadline_ns)
+
+    @cached_property
+    def deadlines_ns(self) -> list[int]:
+        """The relative deadlines that it had, ascending: one, unless it was changed."""
+        return [int(deadline_ns) for deadline_ns in np.unique(self.deadline_ns)]
+
+    @property
+    def deadline_title(self) -> str:
+        """What `usual_deadline_ns` is to be called."""
+        return "usual deadline" if len(self.deadlines_ns) > 1 else "deadline"
+
+    @property
+    def slowest(self) -> tuple[int, str] | None:
+        """Longest execution of a finished frame in any variant, and that variant; warm-up apart.
+
+        None where no frame finished.
+        """
+        rows = np.flatnonzero(self.finished & ~self.warm_up)
+        if not len(rows):
+            return None
+        row = rows[np.argmax(self.execution_ns[rows])]
+        return int(self.execution_ns[row]), self.variants[self.variant[row]]
 
     @property
     def period_ns(self) -> int:
@@ -242,6 +265,7 @@ class Recording:
             columns.release_ns[measured],
             columns.execution_ns[columns.finished & columns.warm_up],
             columns.usual_deadline_ns,
+            columns.deadline_ns[measured],
         )
 
     def whole_stages_of(self, task: str) -> list[Sample]:

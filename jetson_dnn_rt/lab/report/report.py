@@ -272,6 +272,9 @@ def _task_dict(report: TaskReport) -> dict[str, Any]:
         "outcomes": {outcome.value: task.count(outcome) for outcome in Outcome},
         "missed_ratio": float(task.missed.mean()),
         "deadline_ms": task.usual_deadline_ns / 1e6,
+        "deadlines_ms": [deadline_ns / 1e6 for deadline_ns in task.deadlines_ns],
+        "slowest_ms": None if task.slowest is None else task.slowest[0] / 1e6,
+        "slowest_variant": None if task.slowest is None else task.slowest[1],
         "longest_burst": task.bursts.longest,
         "longest_without_result_ms": task.bursts.longest_ns / 1e6,
         "campaigns": [

@@ -175,9 +175,11 @@ def write_label(
     return panel.annotate(text, place, ha=ha, va=va, **points, **{"fontsize": 8.4, **style})
 
 
-def mark_deadline(panel: Any, deadline_ms: float, text: str = "", *, top: float = 1.0) -> None:
+def mark_deadline(
+    panel: Any, deadline_ms: float, text: str = "", *, name: str = "deadline", top: float = 1.0
+) -> None:
     """Draw a labelled red vertical line, or an arrow towards it when it is off the axis."""
-    text = text or f"deadline {format_digits(deadline_ms)} ms"
+    text = text or f"{name} {format_digits(deadline_ms)} ms"
     low, high = panel.get_xlim()
     across = panel.get_xaxis_transform()
     style: dict[str, Any] = {"color": DEADLINE, "fontsize": 8.4, "zorder": 6, "va": "top"}

@@ -6,6 +6,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+
+MOST_DEADLINES = 4
+"""Deadlines of a task that are listed one by one."""
 
 
 def format_ms(time_ns: float) -> str:
@@ -17,6 +21,14 @@ def format_ms(time_ns: float) -> str:
     if 0.0 < abs(time_ns) < 1e4:
         return f"{format_digits(time_ns / 1e3)} µs"
     return f"{format_digits(time_ns / 1e6)} ms"
+
+
+def format_deadlines(deadlines_ns: Sequence[int]) -> str:
+    """Format the deadlines that a task had: ``80 ms``, ``40 ms and 80 ms``, a range of many."""
+    if len(deadlines_ns) > MOST_DEADLINES:
+        first, last = format_ms(deadlines_ns[0]), format_ms(deadlines_ns[-1])
+        return f"{first} to {last} ({len(deadlines_ns)} values)"
+    return join_words([format_ms(deadline_ns) for deadline_ns in deadlines_ns])
 
 
 def format_duration(time_ns: float) -> str:

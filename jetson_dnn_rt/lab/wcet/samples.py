@@ -46,6 +46,7 @@ class Sample:
 
     The key is like ``(("task", "detector"), ("variant", "full@torch-fp32"))``. Warm-up times are
     not in `times_ns`. `deadline_ns` is the usual relative deadline of the task; 0 = unknown.
+    `deadlines_ns` has that of each job: it can be changed while a task runs.
     """
 
     key: tuple[tuple[str, str], ...]
@@ -53,9 +54,16 @@ class Sample:
     release_ns: Integers
     warm_up_ns: Integers
     deadline_ns: int = 0
+    deadlines_ns: Integers | None = None
 
     def __len__(self) -> int:
         return len(self.times_ns)
+
+    @property
+    def deadline_title(self) -> str:
+        """What `deadline_ns` is to be called: the only deadline, or the usual one of several."""
+        several = self.deadlines_ns is not None and len(np.unique(self.deadlines_ns)) > 1
+        return "usual deadline" if several else "deadline"
 
     @property
     def title(self) -> str:
@@ -107,10 +115,16 @@ def read_samples(
                 times_ns[usual],
                 release_ns[usual],
                 times_ns[~usual],
-                int(np.median(deadline_ns[usual])) if usual.any() else 0,
+                find_usual(deadline_ns[usual]),
+                deadline_ns[usual],
             )
         )
     return samples
+
+
+def find_usual(values: Integers) -> int:
+    """Return the median, one of the values: 40 of 20, 40, 80 and 320; 0 of none."""
+    return int(np.sort(values)[(len(values) - 1) // 2]) if len(values) else 0
 
 
 def _job_rows(batch: pa.RecordBatch, names: list[str], times: str) -> tuple[Keys, Integers]:

@@ -17,6 +17,7 @@ from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.lab.report.page import format_p_value, make_page, mark_code, write_report
 from jetson_dnn_rt.lab.report.recording import read_recording
 from jetson_dnn_rt.lab.report.report import make_report, to_dict
+from jetson_dnn_rt.lab.report.wording import format_deadlines
 from jetson_dnn_rt.lab.wcet.statement import Support
 from jetson_dnn_rt.tasks import Outcome
 from jetson_dnn_rt.traces.reader import open_trace
@@ -229,3 +230,50 @@ def test_the_worst_case_begins_with_its_verdict(report, support):
 def test_words():
     assert [format_p_value(p) for p in (0.04, 1e-9, float("nan"))] == ["0.040", "< 0.001", "–"]
     assert mark_code("run `a <b>` 5 ms") == "run <code>a &lt;b&gt;</code> 5\u00a0ms"
+
+
+def make_changed_jobs():
+    """Jobs of a detector, most in a quick variant; one of another takes 300 ms; four deadlines."""
+    jobs = [job for job in make_jobs(240, second_variant_from=180) if job.task == "detector"]
+    for place, job in enumerate(jobs):
+        deadline_ns = (20_000_000, 40_000_000, 80_000_000, 320_000_000)[place * 4 // len(jobs)]
+        jobs[place] = replace(job, absolute_deadline_ns=job.release_ns + deadline_ns)
+    slow = jobs[200]
+    *first, last = slow.stages
+    grown = replace(last, end_ns=slow.stages[0].start_ns + 300_000_000)
+    jobs[200] = replace(slow, stages=(*first, grown), completion_ns=grown.end_ns)
+    return jobs
+
+
+def test_a_maximum_of_a_task_is_that_of_all_its_variants_and_names_which(tmp_path, monkeypatch):
+    """D1: the card showed the slowest of the variant that ran most, as if it were the task's."""
+    monkeypatch.setattr("jetson_dnn_rt.lab.report.style._render", lambda draw, layout: b"PNG")
+    recording = read_recording("x", [open_trace(write_trace_of(tmp_path, make_changed_jobs()))])
+    report = make_report([recording], judge, title="")
+    text = parse(make_page(report)).text
+    assert "execution, slowest: tucker-0.50@null 300 ms" in text
+    assert "pWCET, 1 in 10,000: full@null" in text
+    assert "pWCET, 1 in 10,000: tucker-0.50@null" in text
+    assert report.schedulability.needs["detector"].budgets_ns["highest seen"] == 300_000_000
+    assert report.schedulability.needs["detector"].slowest == "tucker-0.50@null"
+    assert "highest seen 900 % does not fit" in text
+    assert "The highest of detector was seen in tucker-0.50@null." in text
+    assert "300 ms (tucker-0.50@null)" in text
+    found = to_dict(report)["tasks"]["detector"]
+    assert (found["slowest_ms"], found["slowest_variant"]) == (300.0, "tucker-0.50@null")
+
+
+def test_every_deadline_that_a_task_had_is_shown(tmp_path, monkeypatch):
+    """D1: one deadline, the median, stood where there had been four."""
+    monkeypatch.setattr("jetson_dnn_rt.lab.report.style._render", lambda draw, layout: b"PNG")
+    recording = read_recording("x", [open_trace(write_trace_of(tmp_path, make_changed_jobs()))])
+    report = make_report([recording], judge, title="")
+    text = parse(make_page(report)).text
+    assert "deadlines 20.0 ms, 40.0 ms, 80.0 ms and 320 ms" in text
+    assert "the deadline of its time (20.0 ms, 40.0 ms, 80.0 ms and 320 ms)" in text
+    assert "usual deadline 40.0 ms" in text
+    assert "40.0 ms (usual of 4)" in text
+    assert to_dict(report)["tasks"]["detector"]["deadlines_ms"] == [20.0, 40.0, 80.0, 320.0]
+    assert (
+        format_deadlines([1_000_000 * ms for ms in range(1, 8)]) == "1.00 ms to 7.00 ms (7 values)"
+    )

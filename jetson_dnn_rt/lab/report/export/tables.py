@@ -316,7 +316,9 @@ def _summarize(sample: Sample, times: str) -> Row:
     ordered = np.sort(sample.times_ns).tolist()
     over: float | None = None
     if times == RESPONSE and sample.deadline_ns:
-        over = float(np.mean(sample.times_ns > sample.deadline_ns))
+        deadlines_ns = sample.deadlines_ns
+        own = sample.deadline_ns if deadlines_ns is None else deadlines_ns
+        over = float(np.mean(sample.times_ns > own))
     return (
         *counts,
         ordered[0] / 1e6,
