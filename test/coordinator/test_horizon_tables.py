@@ -11,9 +11,9 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 from cohorts import MS, make_clock_table, make_member, make_table
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from plan_tables import tables, whole_ns
+from plan_tables import build_table, tables, whole_ns
 
 from jetson_dnn_rt.coordinator.policies.horizon.allotment import (
     count_beside,
@@ -37,17 +37,23 @@ from jetson_dnn_rt.coordinator.tables.hull import new_minima
 
 @settings(max_examples=40)
 @given(tables())
+# Without [1, 0, 1], which is better than [1, 1, 1] by 1e-12 and the rounding of its sum.
+@example(
+    build_table([(1.0, 0.5, 0.014910033682871585), (1.0, 0.75, 1e-12), (1.0, 0.5, 1 / 32)], [])
+)
 def test_no_plan_beats_those_kept(table):
     for stage, rest in enumerate(build_rests(table, make_clock_table(), 0.999, 0.8)):
         # Every variant throughout is one of them.
         assert sum(len(set(plan)) == 1 for plan in rest.plans) == len(table.variants)
         stages = np.arange(stage, len(table.stages))
+        # At each boundary what differs by less than 1e-12 is taken for equal; sums are rounded.
+        equal = 1e-12 * len(stages) + 1e-15
         for plan in product(range(2), repeat=len(stages)):
             loss = table.loss[list(plan), stages].sum()
             time = table.median_ns[list(plan), stages].sum()
             times = table.median_ns[rest.plans, stages].sum(axis=1)
             # Whole nanoseconds: medians of scaled frames are rounded.
-            assert ((rest.loss <= loss + 1e-12) & (times <= time + len(stages))).any()
+            assert ((rest.loss <= loss + equal) & (times <= time + len(stages))).any()
 
 
 @settings(max_examples=40)
