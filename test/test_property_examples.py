@@ -5,15 +5,21 @@
 
 from __future__ import annotations
 
+import argparse
+import importlib
 import os
+import random
+import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from property_examples import DRAWN, FIXED
 
 SUPPORT = Path(__file__).parent / "support"
+sys.path.insert(0, os.fspath(SUPPORT.parent / "campaigns"))
 PROGRAM = """
 import importlib, sys
 from property_examples import load_profiles
@@ -66,3 +72,52 @@ def test_this_run_has_the_same_examples_each_time(request):
     if not request.config.getoption("--hypothesis-profile"):
         assert settings.default.derandomize
     assert settings.default.database is None
+
+
+@pytest.fixture
+def properties(monkeypatch):
+    """The campaign as a module, and what its programs import."""
+    monkeypatch.setenv("PYTHONPATH", os.fspath(SUPPORT))
+    return importlib.import_module("properties")
+
+
+def test_the_campaign_draws_fresh_examples_of_real_properties(properties):
+    from program import Clock
+
+    result = properties.run(
+        argparse.Namespace(clock=Clock(0.01), rng=random.Random(1), times=2, only="test_queue")
+    )
+    assert result.passed
+    assert result.counts["runs of files"] == 1
+    assert result.counts["examples"] == 2 * 60
+
+
+def test_the_campaign_reports_a_counterexample(properties, tmp_path):
+    from program import Result
+
+    load = "from property_examples import load_profiles\nload_profiles()\n"
+    (tmp_path / "conftest.py").write_text(load)
+    path = tmp_path / "test_false.py"
+    path.write_text(
+        "from hypothesis import given, strategies as st\n"
+        "@given(st.integers())\ndef test_small(number):\n    assert number < 1000\n"
+    )
+    result, tally = Result(), Counter()
+    properties.run_file(os.fspath(path), 1, 1, tally, result)
+    (fault,) = result.faults
+    assert "test_small" in fault
+    assert "number=1000" in fault
+    assert "seed 1" in fault
+    assert tally["counterexamples"] == 1
+    path.write_text("import nothing_of_this_name\n")
+    properties.run_file(os.fspath(path), 1, 1, tally, result)
+    assert "nothing_of_this_name" in result.faults[-1]
+
+
+def test_the_campaign_knows_every_property(properties):
+    found = set(properties.find_files())
+    tests = SUPPORT.parent
+    for path in tests.rglob("test_*.py"):
+        text = path.read_text(encoding="utf-8")
+        if re.search(r"^\s*@(hypothesis\.)?given\(", text, re.MULTILINE):
+            assert path.relative_to(tests.parent).as_posix() in found
