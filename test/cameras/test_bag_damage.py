@@ -16,6 +16,7 @@ from pathlib import Path
 import bags
 import hostile_bags
 import lz4.frame
+import numpy as np
 import pytest
 from bags import STORE, TOPIC, CompressionMode, StoragePlugin, make_header, make_image, write_bag
 from hypothesis import given, settings
@@ -183,6 +184,115 @@ def test_lz4_as_far_as_it_goes(tmp_path):
     assert 20 < len(values) < COUNT
     with pytest.raises(SourceError, match="compression 'zpq' is not known"):
         read_spoilt(tmp_path, name, packed.replace(b"lz4", b"zpq", 1))
+
+
+ROS1 = ("", "BZ2", "LZ4")
+
+
+def split_ros1(content):
+    """Kind, place and bytes of the records of a bag of ROS 1."""
+    place = 13
+    while place < len(content):
+        (head,) = struct.unpack_from("<I", content, place)
+        code = content[content.index(b"op=", place) + 3]
+        (data,) = struct.unpack_from("<I", content, place + 4 + head)
+        yield code, place, content[place : place + 8 + head + data]
+        place += 8 + head + data
+
+
+def make_ros1(tmp_path, compression="", count=20):
+    """Bytes of a sound bag of ROS 1, each image in a chunk of its own."""
+    images = [np.full(30, i, np.uint8) for i in range(count)]
+    return bags.write_ros1(tmp_path / "sound.bag", images, compression).read_bytes()
+
+
+def take_index(content):
+    """What a killed recorder leaves: no index, and a head that points to none."""
+    end = next(place for code, place, _ in split_ros1(content) if code == 0x07)
+    spoilt = bytearray(content[:end])
+    place = spoilt.index(b"index_pos=") + 10
+    spoilt[place : place + 8] = bytes(8)
+    return bytes(spoilt)
+
+
+@pytest.mark.parametrize("compression", ROS1)
+def test_a_ros_1_bag_of_a_killed_recorder_is_read(tmp_path, compression):
+    """``.bag.active``: no index, though every chunk is whole."""
+    content = take_index(make_ros1(tmp_path, compression))
+    folder = tmp_path / "killed"
+    folder.mkdir()
+    values, count, notes = read_spoilt(folder, "a.bag.active", content)
+    assert (values, count) == (list(range(20)), 20)
+    assert "a.bag.active has no end: it was not closed, or is cut off" in notes
+    with open_image_bag(folder / "a.bag.active", messages=False) as bag:
+        assert (bag.topic, bag.count) == (TOPIC, 20)
+
+
+@pytest.mark.parametrize("compression", ROS1)
+def test_chunks_of_ros_1_without_an_index_are_looked_through(tmp_path, compression):
+    content = make_ros1(tmp_path, compression)
+    kept = [data for code, _, data in split_ros1(take_index(content)) if code != 0x04]
+    (tmp_path / "a.bag").write_bytes(content[:13] + b"".join(kept))
+    values, count, notes = read_values(tmp_path / "a.bag")
+    assert (values, count) == (list(range(20)), 20)
+    assert notes == ["a.bag has no end: it was not closed, or is cut off"]
+
+
+@pytest.mark.parametrize("compression", ROS1)
+def test_a_chunk_that_a_recorder_of_ros_1_did_not_close(tmp_path, compression):
+    """Its head says that it is empty; its records are behind it, as far as they were written."""
+    records = list(split_ros1(take_index(make_ros1(tmp_path, compression))))
+    places = [place for place, (code, _, _) in enumerate(records) if code == 0x05]
+    last = bytearray(records[places[-1]][2])
+    (head,) = struct.unpack_from("<I", last)
+    struct.pack_into("<I", last, 4 + head, 0)
+    struct.pack_into("<I", last, last.index(b"size=") + 5, 0)
+    whole = b"#ROSBAG V2.0\n" + b"".join(data for _, _, data in records[: places[-1]]) + last
+    (tmp_path / "a.bag.active").write_bytes(whole)
+    values, count, notes = read_values(tmp_path / "a.bag.active")
+    assert (values, count) == (list(range(20)), 20)
+    assert notes == ["a.bag.active has no end: it was not closed, or is cut off"]
+    (tmp_path / "a.bag.active").write_bytes(whole[:-60])
+    values, _, _ = read_values(tmp_path / "a.bag.active")
+    assert values == list(range(19))
+
+
+@pytest.mark.parametrize("compression", ROS1)
+@settings(max_examples=20)
+@given(data=st.data())
+def test_of_ros_1_too_whatever_is_damaged_is_either_readable_or_said(compression, data):
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        content = make_ros1(folder, compression)
+        place = data.draw(st.integers(0, len(content) - 1), label="place")
+        damage = data.draw(st.sampled_from(["cut", "zeros", "flip"]), label="damage")
+        spoilt = bytearray(content)
+        if damage == "cut":
+            del spoilt[place:]
+        elif damage == "zeros":
+            spoilt[place : place + 200] = bytes(len(spoilt[place : place + 200]))
+        else:
+            spoilt[place] ^= 0xFF
+        (folder / "a.bag").write_bytes(spoilt)
+        try:
+            values, count, notes = read_values(folder / "a.bag")
+        except SourceError:
+            return
+    assert len(values) <= count
+    if damage == "cut":
+        assert values == list(range(len(values)))
+        assert len(values) == 20 or notes or len(values) < count
+
+
+def test_chunks_of_ros_1_behind_a_damaged_one_are_found_by_the_index(tmp_path):
+    content = bytearray(make_ros1(tmp_path))
+    third, fourth = [place for code, place, _ in split_ros1(content) if code == 0x05][2:4]
+    content[third : third + 4] = b"\xff\xff\xff\x7f"
+    (tmp_path / "a.bag").write_bytes(content)
+    values, count, notes = read_values(tmp_path / "a.bag")
+    assert (values, count) == ([i for i in range(20) if i != 2], 19)
+    assert notes[0].startswith(f"a.bag: cannot be read from byte {third} to byte {fourth}: ")
+    assert any(f"20 messages on {TOPIC}, 19 are there: 1 are lost" in note for note in notes)
 
 
 def test_messages_in_a_write_ahead_log_are_read(tmp_path):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import struct
 import subprocess
 import sys
 import tempfile
@@ -16,9 +17,11 @@ import numpy as np
 import pytest
 from bags import (
     PERIOD_NS,
+    STORE,
     TOPIC,
     CompressionMode,
     StoragePlugin,
+    Writer,
     find_file,
     make_compressed,
     make_header,
@@ -28,6 +31,7 @@ from bags import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
+from rosbags.typesys import Stores, get_typestore
 
 from jetson_dnn_rt.cameras.bags import compression
 from jetson_dnn_rt.cameras.bags.image_bag import BagImage, open_image_bag
@@ -97,8 +101,73 @@ def test_compressed_images_and_topics_that_are_none(tmp_path):
         assert read_values(bag) == [200]
     with pytest.raises(ConfigurationError, match=r"images on /left, /right: say which.* /left"):
         open_image_bag(path)
-    with pytest.raises(ConfigurationError, match="no images on '/header', but on /left, /right"):
+    with pytest.raises(ConfigurationError, match=r"'/header' \(std_msgs.*, but on /left, /right"):
         open_image_bag(path, "/header")
+
+
+def test_topics_without_a_message_do_not_make_the_choice_ambiguous(tmp_path):
+    """A recorder of all topics writes down those of cameras that publish nothing."""
+    path = tmp_path / "bag"
+    with Writer(path, version=9) as writer:
+        topics = ("/a", "/b", "/c/compressed")
+        for topic, kind in zip(topics, ("Image", "Image", "CompressedImage"), strict=True):
+            writer.add_connection(topic, f"sensor_msgs/msg/{kind}", typestore=STORE)
+        connection = writer.connections[1]
+        writer.write(connection, 5, STORE.serialize_cdr(make_image(7), connection.msgtype))
+    with open_image_bag(path) as bag:
+        assert (bag.topic, read_values(bag)) == ("/b", [7])
+    with open_image_bag(path, "/a") as bag:
+        assert (bag.count, bag.notes) == (0, ["no message is on /a"])
+
+
+def test_a_topic_of_another_type_is_named_with_its_type(tmp_path):
+    path = write_bag(tmp_path / "bag", [make_header(3), make_image(1)], topic=["/imu", "/image"])
+    with pytest.raises(ConfigurationError, match=r"'/imu' \(std_msgs/msg/Header\), but on /image"):
+        open_image_bag(path, "/imu")
+
+
+def write_mcap(path, schema, encoding, data):
+    """An MCAP file of one message, as other recorders write it: without a profile of ROS 2."""
+
+    def text(value):
+        return struct.pack("<I", len(value)) + value.encode()
+
+    def record(code, content):
+        return struct.pack("<BQ", code, len(content)) + content
+
+    path.write_bytes(
+        b"\x89MCAP0\r\n"
+        + record(1, text("") + text("a recorder"))
+        + record(3, struct.pack("<H", 1) + text(schema) + text("") + struct.pack("<I", 0))
+        + record(4, struct.pack("<HH", 1, 1) + text("/cam") + text(encoding) + bytes(4))
+        + record(5, struct.pack("<HIQQ", 1, 0, 5, 5) + data)
+    )
+    return path
+
+
+@pytest.mark.parametrize("encoding", ["cdr", "ros1"])
+def test_mcap_with_the_type_names_of_ros_1(tmp_path, encoding):
+    """``sensor_msgs/Image``: of converters, whose messages are those of ROS 2 or of ROS 1."""
+    kind = "sensor_msgs/msg/Image"
+    data = STORE.serialize_cdr(make_image(9), kind)
+    if encoding == "ros1":
+        old = get_typestore(Stores.ROS1_NOETIC)
+        header = old.types["std_msgs/msg/Header"](
+            0, old.types["builtin_interfaces/msg/Time"](0, 0), "front"
+        )
+        pixels = np.full(12, 9, np.uint8)
+        data = old.serialize_ros1(old.types[kind](header, 2, 2, "bgr8", 0, 6, pixels), kind)
+    with open_image_bag(write_mcap(tmp_path / "a.mcap", "sensor_msgs/Image", encoding, data)) as b:
+        assert (b.kind, read_values(b)) == (kind, [9])
+
+
+def test_mcap_of_another_middleware_says_what_is_in_it(tmp_path):
+    path = write_mcap(tmp_path / "a.mcap", "foxglove.CompressedImage", "protobuf", b"?")
+    words = (
+        r"/cam \(foxglove.CompressedImage\) is in 'protobuf': messages of ROS are read, in 'cdr'"
+    )
+    with pytest.raises(SourceError, match=words):
+        open_image_bag(path)
 
 
 def split_in_two(tmp_path, plugin=SQLITE3):

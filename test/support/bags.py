@@ -20,7 +20,7 @@ HEIGHT, WIDTH = 8, 12
 PERIOD_NS = 40_000_000
 TOPIC = "/camera/image_raw"
 
-__all__ = ["CompressionMode", "StoragePlugin"]
+__all__ = ["CompressionMode", "StoragePlugin", "Writer"]
 
 
 def make_image(

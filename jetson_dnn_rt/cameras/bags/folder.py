@@ -22,7 +22,8 @@ METADATA = "metadata.yaml"
 MAX_METADATA_BYTES = 1 << 20
 MAX_FILES = 10_000
 
-_DATA = re.compile(r"\.(db3|mcap|bag)(\.zstd)?$")
+_DATA = re.compile(r"\.(db3|mcap|bag(\.active)?)(\.zstd)?$")
+"""``.bag.active`` is what a recorder of ROS 1 leaves that is killed."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ Of a damaged bag everything readable is read; the rest is counted and named.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -137,7 +137,7 @@ class ImageBag:
         part = next(part for part in reversed(self._parts) if part.first <= index)
         try:
             data = part.file.fetch(self.topic, index - part.first)
-            message = part.file.deserialize(data, part.kind)
+            message = part.file.deserialize(data, part.kind, self.topic)
             frame = DECODERS[part.kind](message, index)
         except Exception as error:  # rosbags has errors of its own for what it cannot parse
             ours = isinstance(error, (DamagedMessageError, BadImageError, SourceError))
@@ -168,8 +168,8 @@ def open_image_bag(path: Path | str, topic: str = "", *, messages: bool = True) 
     topic : str, optional
         May be omitted when only one topic has images.
     messages : bool
-        Whether messages will be read, for which rosbags is needed; otherwise MCAP and SQLite do
-        without it. The launch file only asks what there is, and runs on the Python of ROS.
+        Whether messages will be read, for which rosbags is needed; what there is is found without
+        it. The launch file only asks that, and runs on the Python of ROS.
 
     Raises
     ------
@@ -201,11 +201,10 @@ def open_image_bag(path: Path | str, topic: str = "", *, messages: bool = True) 
                 notes.append(f"nothing can be read of {error}")
         chosen = _choose_topic(files, path, topic, notes)
         parts, place = [], 0
-        for file in files:
-            if file.kinds.get(chosen) in DECODERS:
-                times = file.index(chosen)
-                parts.append(_Part(file, file.kinds[chosen], place, times))
-                place += len(times)
+        for file in _with_images(files, chosen):
+            times = file.index(chosen)
+            parts.append(_Part(file, file.kinds[chosen], place, times))
+            place += len(times)
         expected = layout.expected.get(chosen, sum(f.expected.get(chosen, 0) for f in files))
         bag = ImageBag(path, chosen, parts, expected, files)
     except BaseException:
@@ -213,6 +212,8 @@ def open_image_bag(path: Path | str, topic: str = "", *, messages: bool = True) 
             file.close()
         raise
     bag.notes += notes + [note for file in files for note in file.notes]
+    if not bag.count:
+        bag.notes.append(f"no message is on {chosen}")
     if bag.missing:
         teller = METADATA if chosen in layout.expected else "the summary"
         bag.notes.append(
@@ -251,30 +252,46 @@ def _open_file(path: Path) -> BagFile:
     if head.startswith(mcap.MAGIC):
         return mcap.McapFile(path, DECODERS.keys())
     if head.startswith(ros1.MAGIC):
-        return ros1.Ros1File(path)
+        return ros1.Ros1File(path, DECODERS.keys())
     if head.startswith(sqlite.MAGIC):
         return sqlite.SqliteFile(path)
     what = "is empty" if not head else "is neither SQLite, MCAP nor a bag of ROS 1"
     raise DamagedFileError(f"{path.name}: it {what}")
 
 
+def _with_images(files: list[BagFile], topic: str) -> list[BagFile]:
+    return [file for file in files if file.kinds.get(topic) in DECODERS]
+
+
 def _choose_topic(files: list[BagFile], path: Path, topic: str, notes: list[str]) -> str:
     """The topic that is asked for, or the only one with images."""
-    kinds = [pair for file in files for pair in file.kinds.items()]
+    kinds = {pair for file in files for pair in file.kinds.items()}
     images = {name for name, kind in kinds if kind in DECODERS}
     if not images:
-        others = sorted({f"{name} ({kind})" for name, kind in kinds})
+        others = sorted(f"{name} ({kind})" for name, kind in kinds)
         has = f", but {', '.join(others)[:_LONGEST_TEXT]}" if others else ""
         why = "; ".join(notes + [note for file in files for note in file.notes])
         why = f" ({why})" if why else ""
         raise SourceError(
             f"bag {path} holds no sensor_msgs Image and no CompressedImage{has}{why}"
         )
-    listed = ", ".join(sorted(images))[:_LONGEST_TEXT]
     if topic and topic not in images:
-        raise ConfigurationError(f"bag {path} has no images on {topic!r}, but on {listed}")
-    if not topic and len(images) > 1:
+        type_there = next((f" ({kind})" for name, kind in kinds if name == topic), "")
         raise ConfigurationError(
-            f"bag {path} has images on {listed}: say which, for instance {min(images)}"
+            f"bag {path} has no images on {topic!r}{type_there}, but on {_list(images)}"
         )
-    return topic or min(images)
+    if topic or len(images) == 1:
+        return topic or min(images)
+    # A recorder writes down every topic that it subscribes to, and some publish nothing.
+    filled = {
+        name for name in images if any(len(f.index(name)) for f in _with_images(files, name))
+    }
+    if len(filled) > 1:
+        raise ConfigurationError(
+            f"bag {path} has images on {_list(filled)}: say which, for instance {min(filled)}"
+        )
+    return min(filled or images)
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))[:_LONGEST_TEXT]

@@ -16,6 +16,7 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +27,13 @@ from jetson_dnn_rt.cameras.bags.compression import (
     decompress,
     decompress_message,
 )
-from jetson_dnn_rt.cameras.bags.storage import BagFile, DamagedFileError, DamagedMessageError
+from jetson_dnn_rt.cameras.bags.storage import (
+    BagFile,
+    DamagedFileError,
+    DamagedMessageError,
+    deserialize_ros1,
+    name_kind,
+)
 
 MAGIC = b"\x89MCAP0\r\n"
 
@@ -79,6 +86,7 @@ class McapFile(BagFile):
         self._wanted = wanted
         self._schemas: dict[int, str] = {}
         self._channels: dict[int, str] = {}
+        self._of_ros1: set[str] = set()
         self._chunks: dict[int, _Chunk] = {}
         # Of each channel, message after message: byte at which its chunk or record begins, its
         # place in the chunk (-1: no chunk), log time.
@@ -118,6 +126,12 @@ class McapFile(BagFile):
         except _DamagedRecordError as error:
             raise DamagedMessageError(f"{self.path.name}: {error}") from error
         return decompress_message(record[_MESSAGE_HEAD.size :])
+
+    def deserialize(self, data: bytes | memoryview, kind: str, topic: str) -> Any:
+        """Make a message of CDR, or of the format of ROS 1."""
+        if topic in self._of_ros1:
+            return deserialize_ros1(data, kind)
+        return super().deserialize(data, kind, topic)
 
     def close(self) -> None:
         """Close the file."""
@@ -319,10 +333,16 @@ class McapFile(BagFile):
                 if number in self._channels:
                     return
                 self._channels[number] = topic
-                if encoding == "cdr":
-                    self.kinds[topic] = self._schemas.get(schema, "")
+                kind = self._schemas.get(schema, "")
+                if encoding in ("cdr", "ros1"):
+                    # Some writers leave out what ROS 2 has in the middle of the name.
+                    self.kinds[topic] = name_kind(kind)
+                    self._of_ros1 |= {topic} if encoding == "ros1" else set()
                 else:
-                    self.note(f"topic {topic} is in {encoding!r}, not CDR")
+                    self.note(
+                        f"topic {topic} ({kind}) is in {encoding!r}: messages of ROS are read, in "
+                        "'cdr' or 'ros1'"
+                    )
         except (_DamagedRecordError, struct.error, UnicodeDecodeError) as error:
             self.note(f"a schema or channel is left out: {error}")
 

@@ -43,7 +43,7 @@ class PhotoFolder(BagFile):
         """Path of a file: the decoder opens it, and reads nothing of what is no image."""
         return os.fsencode(self._files[place])
 
-    def deserialize(self, data: bytes | memoryview, kind: str) -> Any:
+    def deserialize(self, data: bytes | memoryview, kind: str, topic: str) -> Any:
         """Path of the file."""
         return Path(os.fsdecode(bytes(data)))
 

@@ -68,13 +68,24 @@ class BagFile(ABC):
     def fetch(self, topic: str, place: int) -> bytes | memoryview:
         """Bytes of the message at one place of the index; DamagedMessageError if unreadable."""
 
-    def deserialize(self, data: bytes | memoryview, kind: str) -> Any:
+    def deserialize(self, data: bytes | memoryview, kind: str, topic: str) -> Any:
         """Make a message of CDR; arrays are views of `data`. Raises whatever rosbags does."""
         return load_types("ROS2_HUMBLE").deserialize_cdr(memoryview(data), kind)
 
     @abstractmethod
     def close(self) -> None:
         """Close the file."""
+
+
+def name_kind(name: str) -> str:
+    """Name of a message type as in ROS 2: ``sensor_msgs/Image`` is ``sensor_msgs/msg/Image``."""
+    package, slash, kind = name.partition("/")
+    return f"{package}/msg/{kind}" if slash and "/" not in kind else name
+
+
+def deserialize_ros1(data: bytes | memoryview, kind: str) -> Any:
+    """Make a message of the format of ROS 1."""
+    return load_types("ROS1_NOETIC").deserialize_ros1(memoryview(data), kind)
 
 
 @functools.cache

@@ -115,7 +115,7 @@ class Campaign:
         self.variants: dict[Key, VariantChunk] = {}
         """All streams and repetitions together, without the digests of single frames."""
         self.failed: Counter[Key] = Counter()
-        self.streams: dict[Stream, StreamCount] = {}
+        self.streams: defaultdict[Stream, StreamCount] = defaultdict(StreamCount)
         """By bag and topic, of repetition 0."""
         self.differing: defaultdict[Key, list[tuple[str, int]]] = defaultdict(list)
         """The first `NAMED` bags and places whose result differed in another repetition."""
@@ -155,7 +155,7 @@ class Campaign:
 
     def digest(self, stream: Stream, key: Key, repeat: int = 0) -> str:
         """Digest all results of a variant on a stream, as `chunk.digest_results` does."""
-        return str(self._folded[repeat, stream, key].hexdigest())
+        return str(self._folded.get((repeat, stream, key), hashlib.sha256()).hexdigest())
 
     @property
     def identical(self) -> bool | None:
@@ -172,7 +172,7 @@ class Campaign:
         stream = request.bag, request.topic
         self.lost += request.count - result.frames - len(result.bad)
         if request.repeat == 0:
-            count = self.streams.setdefault(stream, StreamCount())
+            count = self.streams[stream]
             count.messages += request.count
             count.frames += result.frames
             count.unreadable += len(result.bad)

@@ -190,6 +190,16 @@ def read_first(bag: ImageBag) -> list[Frame]:
     return frames
 
 
+def _find_bad(bag: ImageBag, count: int) -> list[BadMessage] | None:
+    """The messages of a bag without a frame; None where there is one."""
+    bad = []
+    for message in bag.read(0, count):
+        if not isinstance(message, BadMessage):
+            return None
+        bad.append(message)
+    return bad
+
+
 def _read_ahead(bag: ImageBag, count: int) -> Generator[BagImage | BadMessage, None, None]:
     """Read and decode messages of a bag on a thread of its own."""
     messages = bag.read(0, count)
@@ -243,7 +253,7 @@ def evaluate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
     playbacks: list[list[Playback]] = [[] for _ in streams]
     with PhaseProgress() as progress, ExitStack() as stack:
         progress.say(f"loading {', '.join(task.name for task in file.tasks)}")
-        specs = file.make_specs(plans[0].period_ns)
+        specs = file.make_specs(next(p.period_ns for p in plans if len(p.times_ns)))
         follows_load = file.follows_load and not args.workers
         # Workers that are asked for share the cores whatever the load.
         threads = 0 if args.workers and file.process_threads == AUTO else file.process_threads
@@ -263,14 +273,20 @@ def evaluate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
         deadlines_ns = {spec.name: spec.deadline_ns for spec in specs}
         room = TraceRoom(args.trace_limit_mb, ring=False)
         rounds = list(range(len(streams))) * (args.repeat or 1)
-        first, switches = 0, 0
+        first, played, switches = 0, 0, 0
         failures: list[str] = []
         for number, place in enumerate(rounds):
             stream, arrivals = streams[place], plans[place]
             progress.begin(stream.name, number + 1, len(rounds))
             with open_image_bag(stream.bag, stream.topic) as bag:
+                bad = _find_bad(bag, stream.messages)
+                if bad is not None:
+                    progress.say(f"{stream.name}: no message is a frame: nothing is played")
+                    playbacks[place].append(Playback(0, bad, 0, "nothing was played"))
+                    first += stream.messages
+                    continue
                 times = warm_up(bag, tasks)
-                if not number:
+                if not played:
                     session.prepare()
                 metadata = _describe(args, file, stream, session, tasks, times)
                 decider = None  # every task runs its own variant
@@ -278,7 +294,7 @@ def evaluate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
                     decider = make_coordinator(
                         session, deadlines_ns, arrivals.period_ns, file.coordinator
                     )
-                replay = stream, tasks, number, first
+                replay = stream, tasks, played, first
                 with _recording(args, summary, metadata, room, *replay) as observer:
                     if judge is not None:
                         observer = judge.observing(stream.name, first, observer)
@@ -294,12 +310,16 @@ def evaluate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
                         progress=lambda done, total: progress("frames", done, total),
                     )
             playbacks[place].append(playback)
+            played += 1
             if judge is not None:
                 judge.end_stream()
             if decider is not None:
                 switches += decider.switches
                 failures += [decider.failure] if decider.failure else []
             first += stream.messages
+    if not played:
+        reasons = [each.bad[0].reason for (each, *_) in playbacks if each.bad]
+        raise SourceError(f"no message of the bags is a frame: {reasons[0]}")
     result = _summarize(args, streams, plans, playbacks, summary)
     result |= {"policy": file.coordinator.policy, "switches": switches}
     if judge is not None:

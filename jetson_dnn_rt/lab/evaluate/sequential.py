@@ -15,7 +15,13 @@ from jetson_dnn_rt.cli.progress import PhaseProgress
 from jetson_dnn_rt.errors import SourceError, naming
 from jetson_dnn_rt.lab.evaluate.accuracy import TruthJudge
 from jetson_dnn_rt.lab.evaluate.campaign import CHUNK_FRAMES, Campaign, TraceParts, split_stream
-from jetson_dnn_rt.lab.evaluate.chunk import ChunkRequest, ChunkResult, release, run_chunk
+from jetson_dnn_rt.lab.evaluate.chunk import (
+    ChunkRequest,
+    ChunkResult,
+    VariantChunk,
+    release,
+    run_chunk,
+)
 from jetson_dnn_rt.lab.evaluate.plan import FixedTask, TaskFile, fix_task, read_task_file
 from jetson_dnn_rt.lab.evaluate.report import describe_stream, describe_times, format_sequential
 from jetson_dnn_rt.lab.evaluate.streams import (
@@ -169,7 +175,7 @@ def _describe_variant(
     campaign: Campaign, streams: Sequence[Stream], task: FixedTask, variant: str
 ) -> dict[str, Any]:
     key = task.spec.name, variant
-    found = campaign.variants[key]
+    found = campaign.variants.get(key, VariantChunk())
     return {
         "runs": found.execution.count,
         "failed": campaign.failed[key],

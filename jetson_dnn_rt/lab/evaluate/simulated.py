@@ -161,8 +161,13 @@ def _join_variants(
 def _arrived(jobs: Iterable[TracedJob], arrivals_ns: Mapping[str, Integers]) -> list[int]:
     times = []
     for job in jobs:
-        known = arrivals_ns.get(job.camera)
-        time_ns = job.stamp_ns if known is None else int(known[job.record.sequence])
+        known, frame = arrivals_ns.get(job.camera), job.record.sequence
+        if known is not None and not 0 <= frame < len(known):
+            raise ValueError(
+                f"{job.camera} has {len(known)} messages, and no frame {frame} as the trace has; "
+                "fix: give the bag that the trace was made of"
+            )
+        time_ns = job.stamp_ns if known is None else int(known[frame])
         if time_ns is None:
             raise ValueError("the trace has no times of its frames; fix: give the bag, too")
         times.append(time_ns)

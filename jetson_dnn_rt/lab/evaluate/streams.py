@@ -22,7 +22,7 @@ import numpy.typing as npt
 from jetson_dnn_rt.cameras.bags.image_bag import open_image_bag
 from jetson_dnn_rt.cameras.bags.photos import holds_photos
 from jetson_dnn_rt.cameras.files import list_images
-from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.errors import ConfigurationError, SourceError
 from jetson_dnn_rt.lab.streaming.frame_names import FrameName
 
 Integers = npt.NDArray[np.int64]
@@ -72,7 +72,7 @@ def inspect_bags(args: argparse.Namespace) -> list[Stream]:
     ConfigurationError
         When two of them have one name, or it is not clear which topic is meant.
     SourceError
-        When one cannot be read.
+        When one cannot be read, or none has a message.
     """
     streams = []
     for path in args.bags:
@@ -83,6 +83,9 @@ def inspect_bags(args: argparse.Namespace) -> list[Stream]:
             streams.append(
                 Stream(str(path), bag.topic, count, bag.missing, times, list(bag.notes))
             )
+    if not any(stream.messages for stream in streams):
+        notes = [f"{stream.bag}: {note}" for stream in streams for note in stream.notes]
+        raise SourceError(f"there is nothing to evaluate: {'; '.join(notes)}")
     names = [stream.name for stream in streams]
     for name in names:
         if names.count(name) > 1:
@@ -146,7 +149,7 @@ def plan_arrivals(
         even: Integers = np.rint(np.arange(len(recorded)) * (1e9 / rate_hz)).astype(np.int64)
         return Arrivals(even, round(1e9 / rate_hz), 0)
     usual_ns = find_period_ns(recorded) or period_ns
-    if usual_ns <= 0:
+    if usual_ns <= 0 and len(recorded):
         raise ConfigurationError("the recorded times have no period; fix: give --rate HZ")
     steps = np.diff(recorded, prepend=recorded[:1])
     jumped = (steps < 0) | (steps > LONGEST_PAUSE_NS)

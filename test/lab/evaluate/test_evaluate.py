@@ -11,7 +11,16 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from bags import PERIOD_NS, TOPIC, make_compressed, make_image, make_picture, write_bag
+from bags import (
+    PERIOD_NS,
+    STORE,
+    TOPIC,
+    Writer,
+    make_compressed,
+    make_image,
+    make_picture,
+    write_bag,
+)
 from photos import write_photos
 
 from jetson_dnn_rt.cameras.files import read_image
@@ -100,6 +109,75 @@ def test_sequential_and_its_trace(capsys, tmp_path, bag, params):
     text = capsys.readouterr().out
     assert "rear/segmenter  full@null" in text
     assert "8 of 9 messages, 1 unreadable (message 7: " in text
+
+
+def write_silent_bag(path, *others):
+    """A bag whose image topic was announced, and on which nothing was published."""
+    with Writer(path, version=9) as writer:
+        for topic in (TOPIC, *others):
+            writer.add_connection(topic, "sensor_msgs/msg/Image", typestore=STORE)
+    return str(path)
+
+
+@pytest.mark.parametrize("mode", [(), ("--workers", "1"), ("--mode", "realtime")])
+@pytest.mark.parametrize("silent_first", [False, True])
+def test_a_bag_without_a_message_among_others(capsys, tmp_path, bag, params, mode, silent_first):
+    silent, out = write_silent_bag(tmp_path / "silent"), tmp_path / "out"
+    bags = [silent, bag] if silent_first else [bag, silent]
+    code, result, _ = run(
+        capsys,
+        *bags,
+        "--params",
+        params,
+        "--output",
+        str(out),
+        *mode,
+        "--deadline",
+        "detector=999",
+    )
+    assert code == 0
+    assert result["frames"] == 14
+    assert [one["messages"] for one in result["bags"]] == ([0, 15] if silent_first else [15, 0])
+    notes = result["bags"][0 if silent_first else 1]["notes"]
+    assert notes == [f"no message is on {TOPIC}"]
+    assert json.loads((out / "summary.json").read_text(encoding="utf-8")) == result
+    assert len({(job.record.task, job.stamp_ns) for job in open_trace(out).jobs()}) == 2 * 14
+
+
+@pytest.mark.parametrize("mode", ["sequential", "realtime"])
+def test_bags_without_any_message_are_no_matter_of_the_rate(capsys, tmp_path, params, mode):
+    silent = write_silent_bag(tmp_path / "silent")
+    code, _, text = run(capsys, silent, "--params", params, "--mode", mode)
+    assert code == 1
+    assert f"there is nothing to evaluate: {silent}: no message is on {TOPIC}" in text
+
+
+def test_a_bag_of_unreadable_messages_does_not_end_the_replay_of_others(
+    capsys, tmp_path, bag, params
+):
+    """In real time every variant is warmed up with the bag's own first frames."""
+    spoilt = str(write_bag(tmp_path / "spoilt", [make_image(0, encoding="bayer?")] * 3))
+    given = ("--params", params, "--mode", "realtime", "--deadline", "detector=999")
+    code, result, text = run(capsys, spoilt, bag, *given)
+    assert (code, result["frames"], result["lost"]) == (0, 14, 0)
+    assert [one["unreadable"] for one in result["bags"]] == [3, 1]
+    assert "no message is a frame: nothing is played" in text
+    code, _, text = run(capsys, spoilt, *given)
+    assert code == 1
+    assert "no message of the bags is a frame: encoding 'bayer?' is not one of" in text
+
+
+def test_a_simulated_bag_that_is_not_the_one_of_the_trace(capsys, tmp_path, bag, params):
+    out = tmp_path / "out"
+    assert run(capsys, bag, "--params", params, "--output", str(out))[0] == 0
+    short = str(write_bag(tmp_path / "other" / "drive", [make_image(0)]))
+    renamed = tmp_path / "other" / tmp_path.name
+    renamed.mkdir()
+    Path(short).rename(renamed / "drive")
+    given = ("--mode", "simulated", "--trace", str(out))
+    code, _, text = run(capsys, str(renamed / "drive"), *given)
+    assert code == 2
+    assert "has 1 messages, and no frame" in text
 
 
 def test_accuracy_on_labelled_photos(capsys, tmp_path, params):
