@@ -138,7 +138,7 @@ setup(
         name: read_requirements(name)
         for name in (
             *("compiled", "opencv", "torch", "onnx", "openvino", "int8", "tvm", "plots"),
-            *("bags", "traces", "wcet", "excel", "fleet", "watch", "tracking", "test"),
+            *("bags", "traces", "wcet", "excel", "fleet", "watch", "tracking", "nvml", "test"),
         )
     },
     entry_points={

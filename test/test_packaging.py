@@ -20,8 +20,6 @@ import pytest
 from optional_packages import OPTIONAL
 from record_rosdep import apt_packages
 
-from jetson_dnn_rt.watch.rqt.main import PACKAGES as DESKTOP_PACKAGES
-
 ROOT = Path(__file__).resolve().parent.parent
 NODES = {"camera", "detector", "segmenter", "classifier", "perception"}
 COMMANDS = {
@@ -37,16 +35,25 @@ ROSDEP_KEYS = {
     "matplotlib": "python3-matplotlib",
     "numpy": "python3-numpy",
     "psutil": "python3-psutil",
+    "pyqtgraph": "python3-pyqtgraph",
     "rich": "python3-rich",
     "scipy": "python3-scipy",
     "yaml": "python3-yaml",
 }
 # Import name -> name on PyPI, where they differ.
-WHEELS = {"google": "onnx", "mypyc": "mypy", "tvm": "apache-tvm", "tvm_ffi": "apache-tvm-ffi"}
-# Other implementations of the same statistics: a benchmark compares with them where they are.
-DEVELOPMENT = {"pandas", "pyextremes"}
-# Plugins of rqt, which a robot without a screen does without; main.py there names the packages.
-SCREEN = {*DESKTOP_PACKAGES, "python_qt_binding"}
+WHEELS = {
+    "backports": "backports.zstd",
+    "cv2": "opencv-python-headless",
+    "google": "protobuf",
+    "mypyc": "mypy",
+    "pynvml": "nvidia-ml-py",
+    "tvm": "apache-tvm",
+    "tvm_ffi": "apache-tvm-ffi",
+    "yaml": "PyYAML",
+}
+# Comes with a device.
+DEVICE = {"tensorrt"}
+IMPORTERS = {"import_module", "find_spec"}
 
 
 def package_xml():
@@ -54,32 +61,98 @@ def package_xml():
 
 
 def imported_modules(folder):
+    """Names of what is imported, also by name at run time, with the file."""
     for file in folder.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
                 yield from ((alias.name.partition(".")[0], file) for alias in node.names)
             elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
                 yield node.module.partition(".")[0], file
+            elif isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in IMPORTERS:
+                for text in filter(None, map(read_text, ast.walk(node))):
+                    yield text.partition(".")[0], file
 
 
-@pytest.mark.parametrize("folder", ["jetson_dnn_rt", "launch"])
-def test_package_xml_lists_every_import(folder):
-    declared = {element.text for element in package_xml().iter("exec_depend")}
+def read_text(node):
+    """Return a constant that may be the name of a module."""
+    text = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+    return text if re.fullmatch(r"[a-z]\w*(\.\w+)*", text) else ""
+
+
+def list_foreign(folder):
+    """Modules that are neither of Python nor of this package, with a file that imports each."""
+    own = {"jetson_dnn_rt", "compression", *sys.stdlib_module_names}  # compression: Python 3.14
+    return {module: file for module, file in imported_modules(folder) if module not in own}
+
+
+def read_requirements(extra):
+    """Names in a file of requirements/, as PyPI compares them."""
+    lines = (ROOT / "requirements" / f"{extra}.txt").read_text(encoding="utf-8").splitlines()
+    names = (re.match(r"[A-Za-z][\w.-]*", line) for line in lines)
+    return {normalise(name[0]) for name in names if name}
+
+
+def normalise(name):
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+@pytest.mark.parametrize("folder", ["jetson_dnn_rt", "launch", "examples"])
+def test_every_import_is_declared(folder):
+    """By its own name: as a rosdep key, or in the requirements or an extra of the package."""
+    keys = {element.text for element in package_xml().iter("exec_depend")}
+    wheels = set().union(*map(read_requirements, ("runtime", *extras())))
     missing = {
         f"{module} ({file.relative_to(ROOT)})"
-        for module, file in imported_modules(ROOT / folder)
-        if module
-        not in sys.stdlib_module_names | OPTIONAL | DEVELOPMENT | SCREEN | {"jetson_dnn_rt"}
-        and ROSDEP_KEYS.get(module, module) not in declared
+        for module, file in list_foreign(ROOT / folder).items()
+        if module not in DEVICE
+        and ROSDEP_KEYS.get(module, module) not in keys
+        and normalise(WHEELS.get(module, module)) not in wheels
     }
     assert not missing
 
 
+def test_imports_by_name_are_seen(tmp_path):
+    """Guards the guard."""
+    (tmp_path / "a.py").write_text(
+        "from importlib import import_module\n"
+        "import importlib.util\n"
+        "import_module('one.two' if True else 'three')\n"
+        "importlib.util.find_spec('four')\n"
+    )
+    assert {"one", "three", "four"} <= list_foreign(tmp_path).keys()
+
+
+def test_what_pip_installs_is_declared_for_pip():
+    """What is on PyPI is in the requirements even where apt has it, too."""
+    wheels = set().union(*map(read_requirements, ("runtime", "opencv", *extras())))
+    on_pypi = {*OPTIONAL, *ROSDEP_KEYS} & list_foreign(ROOT / "jetson_dnn_rt").keys()
+    names = {normalise(WHEELS.get(module, module)) for module in on_pypi - DEVICE - SCREEN}
+    assert names <= wheels
+
+
+def extras():
+    """Extras of the package, as it is installed."""
+    lines = importlib.metadata.requires("jetson_dnn_rt") or ()
+    return {found[1] for line in lines if (found := re.search(r"extra == .(\w+)", line))}
+
+
+# Of apt alone.
+SCREEN = {"pyqtgraph"}
+
+
 def test_what_apt_lacks_is_an_extra():
     """Except what comes on devices."""
-    extras = importlib.metadata.requires("jetson_dnn_rt")
-    names = {re.match(r"[\w-]+", line)[0].lower() for line in extras if "extra ==" in line}
-    assert names >= {WHEELS.get(module, module) for module in OPTIONAL - {"tensorrt"}}
+    lines = importlib.metadata.requires("jetson_dnn_rt")
+    names = {normalise(re.match(r"[\w.-]+", line)[0]) for line in lines if "extra ==" in line}
+    assert names >= {normalise(WHEELS.get(module, module)) for module in OPTIONAL - DEVICE}
+
+
+def test_a_robot_without_a_screen_installs_no_window():
+    """Keys that a variable asks for: rosdep compares it, bloom leaves them out."""
+    names = {"foxglove_msgs", "python_qt_binding", "python3-pyqtgraph"}
+    for element in package_xml().iter("exec_depend"):
+        asked = element.get("condition") == "$JETSON_DNN_RT_SCREEN == 1"
+        assert asked == (element.text in names or element.text.startswith("rqt_")), element.text
 
 
 @pytest.mark.parametrize("distro", ["humble", "jazzy", "kilted", "lyrical"])

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import re
 import runpy
 import sys
 import sysconfig
@@ -168,7 +169,9 @@ def test_each_distribution_has_its_wheels_and_stamp(tmp_path, monkeypatch, ros):
     monkeypatch.setattr(setup_ros, "rewrite_prefixes", lambda paths: 0)
     setup_ros.install_wheels(tmp_path, Progress("set-up", tmp_path / "log"), ros)
     (command,) = commands
-    assert "ros-rclpy[fastrtps]" in Path(command[-1]).read_text()
+    wheels = re.findall(r"(?m)^ros-.+", Path(command[-1]).read_text())
+    assert f"ros-{ros}-rclpy[fastrtps]" in wheels
+    assert all(wheel.startswith(f"ros-{ros}-") for wheel in wheels)  # none of another one
     stamps = {
         setup_env.Environment(tmp_path, sys.executable, None, ros=one).wanted_stamp()[
             "environment"
@@ -176,6 +179,21 @@ def test_each_distribution_has_its_wheels_and_stamp(tmp_path, monkeypatch, ros):
         for one in setup_ros.DISTRIBUTIONS
     }
     assert len(stamps) == len(setup_ros.DISTRIBUTIONS)
+
+
+def test_an_environment_of_another_distribution_is_made_anew(tmp_path, monkeypatch):
+    site = tmp_path / "lib/python3.11/site-packages"
+    (site / "ros_kilted_rclpy-9.1.2.dist-info").mkdir(parents=True)
+    (tmp_path / "pyvenv.cfg").write_text("include-system-site-packages = false\n")
+    monkeypatch.setattr(setup_env.Environment, "works", lambda self: True)
+    commands = []
+    monkeypatch.setattr(
+        Progress, "run", lambda self, title, command, **_: commands.append(command)
+    )
+    progress = Progress("set-up", tmp_path / "log")
+    for ros, made in (("kilted", False), ("jazzy", True)):
+        setup_env.Environment(tmp_path, sys.executable, None, ros=ros).create(progress)
+        assert any("--clear" in command for command in commands) == made
 
 
 def test_every_file_that_is_installed_makes_the_package_stale(monkeypatch):

@@ -67,7 +67,8 @@ def read_requirements(folder: Path = REQUIREMENTS) -> Iterator[tuple[str, str, s
         for line in file.read_text(encoding="utf-8").splitlines():
             found = _LINE.match(line.strip())
             if found and not line.startswith(("#", "-")):
-                yield found[1], found[2], file.name
+                # ROS's are empty packages that require one without the name of a distribution.
+                yield re.sub("^ros-(kilted|jazzy)-", "ros-", found[1]), found[2], file.name
 
 
 def list_releases(folder: Path = REQUIREMENTS, *, lowest: bool = False) -> list[Release]:

@@ -27,7 +27,7 @@ PAGE = ROOT / "docs" / "dependencies.md"
 
 OWN = (
     *("runtime", "compiled", "opencv", "torch", "onnx", "openvino", "int8", "tvm", "plots"),
-    *("bags", "traces", "wcet", "excel", "fleet", "watch", "tracking"),
+    *("bags", "traces", "wcet", "excel", "fleet", "watch", "tracking", "nvml"),
 )
 """What a user installs: the package's requirements, and its extras but for those of tests."""
 DESK = ("ros", "test", "dev")
@@ -138,7 +138,8 @@ def find_licence(name: str) -> str:
 
 def _read_manifest(name: str) -> str:
     """Licences in the package.xml that a wheel of ROS brings along; empty without one."""
-    for folder in (name.removeprefix("ros-").replace("-", "_"), name.removeprefix("ros-")):
+    plain = re.sub(r"^ros-((kilted|jazzy)-)?", "", name)
+    for folder in (plain.replace("-", "_"), plain):
         file = Path(sys.prefix, "share", folder, "package.xml")
         if name.startswith("ros-") and file.is_file():
             return "; ".join(_MANIFEST.findall(file.read_text(encoding="utf-8")))

@@ -39,7 +39,7 @@ GROUPS = {
     NODES: (*_SHOWN, "openvino", "bags", "watch", "tracking", "test"),
     EVERYTHING: (
         *(*_SHOWN, "openvino", "int8", "bags", "wcet", "excel", "fleet", "watch"),
-        *("tracking", "dev", "tvm"),
+        *("tracking", "nvml", "dev", "tvm"),
     ),
 }
 NEEDED_DISK_BYTES = {DEMO: 2 * 10**9, NODES: 8 * 10**9, EVERYTHING: 9 * 10**9}
@@ -194,10 +194,18 @@ class Environment:
         config = (self.prefix / "pyvenv.cfg").read_text(encoding="utf-8")
         return re.search(r"include-system-site-packages\s*=\s*true", config) is not None
 
+    def holds_another_ros(self) -> bool:
+        """Return whether wheels of another distribution are in it: they have the same names."""
+        others = [name for name in DISTRIBUTIONS if self.system_ros or name != self.ros]
+        site = self.prefix.glob("lib/python3*/site-packages/*.dist-info")
+        names = {file.name.partition("-")[0] for file in site}
+        return any(f"ros_{other}_rclpy" in names for other in others)
+
     def create(self, progress: Progress) -> None:
         """Create it if it is missing, broken or of the other kind."""
         if self.prefix.exists():
-            if self.works() and self.sees_system_packages() == bool(self.system_ros):
+            fits = self.sees_system_packages() == bool(self.system_ros)
+            if self.works() and fits and not self.holds_another_ros():
                 progress.say(f"{self.prefix.name} is there, its packages will be checked")
                 return
             progress.say(f"{self.prefix.name} is broken or of another Python or ROS: recreated")
@@ -267,7 +275,11 @@ class Environment:
             if not can_import(self.python, "torchvision"):
                 progress.say("    torchvision is missing: torchvision:NAME models will not load")
             lines = Path(file).read_text(encoding="utf-8").splitlines()
-            others = [line for line in lines if line and not line.startswith(("#", "torch"))]
+            others = [
+                line
+                for line in lines
+                if line and not line.startswith(("#", "torch", "onnxscript"))
+            ]
             # Their own dependencies would replace it.
             self.pip_install("beside torch", ["--no-deps", *others], progress)
             return False

@@ -24,7 +24,7 @@ def load_nvml() -> Any:
     try:
         nvml = importlib.import_module("pynvml")
     except ImportError as error:
-        raise PlatformError(f"NVML needs `pip install nvidia-ml-py`: {error}") from error
+        raise PlatformError(f"NVML needs pip install 'jetson_dnn_rt[nvml]': {error}") from error
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as error:

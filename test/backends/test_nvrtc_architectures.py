@@ -7,7 +7,8 @@ No device is needed: NVRTC and cuobjdump are wheels of PyPI. CUDA 12 compiles fo
 has left out; 13 compiles for Thor, which 12 does not know.
 """
 
-from __future__ import annotations
+# Without the annotations of __future__: under pytest 6, which Ubuntu 22.04 has, no dataclass could
+# look its module up.
 
 import re
 import shutil

@@ -308,7 +308,7 @@ def test_no_room_for_an_unpacked_file_is_said(tmp_path, monkeypatch):
         open_image_bag(path)
 
 
-def test_without_rosbags_or_zstandard_the_fix_is_said(tmp_path, monkeypatch):
+def test_without_rosbags_or_its_decompressors_the_fix_is_said(tmp_path, monkeypatch):
     path = write_bag(tmp_path / "bag", [make_image(0)])
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ConfigurationError, match=r"pip install 'jetson_dnn_rt\[bags\]'"):
@@ -318,8 +318,9 @@ def test_without_rosbags_or_zstandard_the_fix_is_said(tmp_path, monkeypatch):
         raise ImportError(name)
 
     monkeypatch.setattr(importlib, "import_module", find_nothing)
-    with pytest.raises(ConfigurationError, match=r"rosbags >= 0.11.*\[bags\]"):
-        compression.import_zstd()
+    for name in ("zstd", "lz4"):
+        with pytest.raises(ConfigurationError, match=r"pip install 'jetson_dnn_rt\[bags\]'"):
+            compression.decompress(b"", compression=name)
 
 
 @pytest.mark.parametrize("plugin", StoragePlugin)

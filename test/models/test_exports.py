@@ -8,7 +8,8 @@ its file says of itself, and the results of the exporter's package; docs/models.
 were made.
 """
 
-from __future__ import annotations
+# Without the annotations of __future__: under pytest 6, which Ubuntu 22.04 has, no dataclass could
+# look its module up.
 
 import json
 from dataclasses import dataclass, replace
@@ -47,7 +48,7 @@ class Recording:
     meta: dict[str, Any]
 
     @staticmethod
-    def read(name: str) -> Recording:
+    def read(name: str) -> "Recording":
         with np.load(FOLDER / f"{name}.npz") as file:
             arrays = {key: file[key] for key in file.files}
         meta = json.loads(str(arrays.pop("meta")))

@@ -3,7 +3,8 @@
 
 """Parameters of a node: changes are checked alone and together, all or none of them."""
 
-from __future__ import annotations
+# Without the annotations of __future__: under pytest 6, which Ubuntu 22.04 has, no dataclass could
+# look its module up.
 
 from dataclasses import dataclass
 from typing import Any

@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypeVar
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from typing_extensions import TypeAliasType
 
 from jetson_dnn_rt.errors import ConfigurationError
@@ -124,7 +125,7 @@ def test_a_record_made_by_hand_is_checked():
 
 Number = TypeVar("Number", bound=np.generic)
 # As NumPy's NDArray is one from 2.5 on.
-Numbers = TypeAliasType("Numbers", np.ndarray[Any, np.dtype[Number]], type_params=(Number,))
+Numbers = TypeAliasType("Numbers", NDArray[Number], type_params=(Number,))
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,10 @@ OPTIONAL = {
         "onnx",
         "onnx2torch",
         "onnxruntime",
+        "onnxscript",
         "openvino",
     ),
-    "pyarrow",
+    *("lz4", "markupsafe", "pyarrow", "pynvml"),
     *(
         "rosbags",
         "safetensors",
@@ -35,7 +36,7 @@ OPTIONAL = {
     ),
 }
 # Oracles and tools of the tests.
-DEVELOPMENT = {"catkin_pkg", "pandas", "pyextremes", "statsmodels", "xdist"}
+DEVELOPMENT = {"catkin_pkg", "packaging", "pandas", "pyextremes", "statsmodels", "xdist"}
 
 
 def find_missing_package(error: BaseException | None) -> str | None:

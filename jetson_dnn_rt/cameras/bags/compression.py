@@ -3,7 +3,7 @@
 
 """Decompression within limits: of messages, of chunks, and of files compressed as a whole.
 
-Zstandard and LZ4 come with rosbags, bzip2 with Python.
+Zstandard and LZ4 are of the extra ``bags``, bzip2 is of Python.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import bz2
 import errno
 import importlib
 import os
+import sys
 import tempfile
 import threading
 from collections.abc import Callable
@@ -56,7 +57,7 @@ def decompress(
     if compression == "zstd":
         decompressor = import_zstd().ZstdDecompressor()
     elif compression == "lz4":
-        decompressor = importlib.import_module("lz4.frame").LZ4FrameDecompressor()
+        decompressor = _import_lz4().LZ4FrameDecompressor()
     elif compression == "bz2":
         decompressor = bz2.BZ2Decompressor()
     else:
@@ -92,14 +93,23 @@ def decompress_message(data: bytes | memoryview) -> bytes | memoryview:
 
 def import_zstd() -> Any:
     """Import the module with ``ZstdDecompressor``; ConfigurationError when there is none."""
-    for name in ("compression.zstd", "backports.zstd"):
-        try:
-            return importlib.import_module(name)
-        except ImportError:
-            continue
-    raise ConfigurationError(
-        "compressed bags are read with the Zstandard module that comes with rosbags >= 0.11, "
-        "which is missing: pip install 'jetson_dnn_rt[bags]'"
+    newer = sys.version_info >= (3, 14)
+    try:
+        return importlib.import_module("compression.zstd" if newer else "backports.zstd")
+    except ImportError as error:
+        raise _name_fix(error) from error
+
+
+def _import_lz4() -> Any:
+    try:
+        return importlib.import_module("lz4.frame")
+    except ImportError as error:
+        raise _name_fix(error) from error
+
+
+def _name_fix(error: ImportError) -> ConfigurationError:
+    return ConfigurationError(
+        f"compressed bags need the extra bags: pip install 'jetson_dnn_rt[bags]' ({error})"
     )
 
 

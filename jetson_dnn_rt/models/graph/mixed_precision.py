@@ -309,9 +309,12 @@ class _Converter:
         import onnx
 
         version = self._versions.get(node.domain)
-        if version is None or not onnx.defs.has(node.op_type, version, node.domain):
+        if version is None:
             return [], []
-        schema = onnx.defs.get_schema(node.op_type, version, node.domain)
+        try:  # onnx.defs.has takes no version before onnx 1.16
+            schema = onnx.defs.get_schema(node.op_type, version, node.domain)
+        except onnx.defs.SchemaError:
+            return [], []
         free = {
             constraint.type_param_str
             for constraint in schema.type_constraints

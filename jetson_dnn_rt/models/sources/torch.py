@@ -136,7 +136,7 @@ def export_onnx(
     elif importlib.util.find_spec("onnxscript") is None:
         raise BackendUnavailableError(
             f"{name} must be exported to ONNX for this back end, which this torch does with "
-            "onnxscript: pip install onnxscript"
+            "onnxscript: pip install 'jetson_dnn_rt[torch]'"
         )
     buffer = io.BytesIO()
     try:
