@@ -28,6 +28,7 @@ from jetson_dnn_rt.clock import Clock
 from jetson_dnn_rt.errors import ModelError, RunCancelledError
 from jetson_dnn_rt.models.graph.quantized_part import count_quantized, must_stay_float
 from jetson_dnn_rt.models.model import Part
+from jetson_dnn_rt.models.sources.torch import describe_onnx_error
 from jetson_dnn_rt.safety.trust import private_folder
 
 logger = logging.getLogger(__name__)
@@ -109,7 +110,8 @@ def _optimize(part: Part, precision: str, threads: int, store: CompiledStore | N
         try:
             session = _open_session(data, options)
         except Exception as error:  # ONNX Runtime's own classes share no base but Exception
-            raise ModelError(f"{part.name} cannot be loaded by onnxruntime: {error}") from error
+            text = describe_onnx_error(error)
+            raise ModelError(f"{part.name} cannot be loaded by onnxruntime: {text}") from error
         if optimized is not None and wanted:
             _check_kernels(optimized, wanted, part.name)
         if optimized is not None and store is not None:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -66,8 +66,8 @@ class Origin(Protocol):
     def onnx_model(self) -> bytes:
         """One input, static batch 1; exported on the first call where the source is torch."""
 
-    def probe(self, height: int, width: int) -> tuple[npt.NDArray[Any], ...]:
-        """The outputs for a grey picture of that size."""
+    def probe(self, image: npt.NDArray[np.float32]) -> tuple[npt.NDArray[Any], ...]:
+        """The outputs for a picture, ``[1, 3, H, W]``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,3 +170,17 @@ class SourceOptions:
 def make_probe_input(height: int, width: int) -> npt.NDArray[np.float32]:
     """A grey picture, float32 [1, 3, height, width]."""
     return np.full((1, 3, height, width), PROBE_VALUE, np.float32)
+
+
+def make_lively_inputs(height: int, width: int) -> Iterator[npt.NDArray[np.float32]]:
+    """Pictures in which a network may see something where it sees nothing in a grey one.
+
+    Noise, white, and blocks of colours, for networks that take 0 to 1 and those that take bytes.
+    """
+    generator = np.random.default_rng(0)
+    noise = generator.random((1, 3, height, width), np.float32)
+    cells = generator.random((1, 3, -(-height // 32), -(-width // 32)), np.float32)
+    blocks = cells.repeat(32, axis=2).repeat(32, axis=3)[..., :height, :width]
+    for picture in (noise, np.ones_like(noise), blocks):
+        for scale in (1.0, 255.0):
+            yield np.ascontiguousarray(picture * np.float32(scale))

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.models.heads.base import DecoderSettings, Outputs
+from jetson_dnn_rt.models.heads.base import OWN_DECODER, DecoderSettings, Outputs
 from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.results import Classification, Detections, Result
 
@@ -28,6 +28,12 @@ LEAST_BOXES = 20
 
 WRONG_SHARE = 0.5
 """Share of the boxes without area or outside the picture from which on the reading is wrong."""
+
+_CORNER = 1.5
+"""Pixels of the input from its first corner, within which boxes from 0 to 1 lie."""
+
+SURE_BOXES = 3
+"""Boxes, all of them wrong, by which a run that ends early says so."""
 
 THOROUGH_FRAMES, EVERY = 1000, 32
 """So many frames are looked at, which takes 0.05 ms each, then one of `EVERY`. Of these alone the
@@ -52,7 +58,7 @@ class OutputCheck:
         self._model = model
         self.findings: dict[str, str] = {}
         self._news: list[str] = []
-        self._frames = self._boxes = self._wrong = 0
+        self._frames = self._boxes = self._wrong = self._in_corner = 0
         self._threshold: float | None = None  # of a detector's last frame
 
     def observe(
@@ -83,6 +89,8 @@ class OutputCheck:
 
     def conclude(self) -> dict[str, str]:
         """Return the findings at the end of a run, which may be too short for `FIRST_FRAMES`."""
+        if BOXES not in self.findings and SURE_BOXES <= self._boxes == self._wrong:
+            return {**self.findings, BOXES: self._describe_boxes()}
         short = LEAST_FRAMES <= self._frames < FIRST_FRAMES
         if self._threshold is None or self._boxes or not short:
             return self.findings
@@ -112,8 +120,13 @@ class OutputCheck:
         if BOXES not in self.findings:
             low = np.maximum(found.boxes[:, :2], 0.0)
             high = np.minimum(found.boxes[:, 2:], (frame.width, frame.height))
-            empty = (high - low).min(axis=1, initial=np.inf) < 1.0
-            self._wrong += found.rejected + int(np.count_nonzero(empty))
+            wrong = (high - low).min(axis=1, initial=np.inf) < 1.0
+            # Boxes from 0 to 1 that are read as pixels: of a large picture an input's first pixel
+            # is several.
+            corner = np.divide((frame.width, frame.height), self._model.input_size[::-1]).max()
+            in_corner = high.max(axis=1, initial=0.0) < _CORNER * corner
+            self._in_corner += int(np.count_nonzero(in_corner))
+            self._wrong += found.rejected + int(np.count_nonzero(wrong | in_corner))
             if self._boxes >= LEAST_BOXES and self._wrong > WRONG_SHARE * self._boxes:
                 self._find(BOXES, self._describe_boxes())
         self._look_at_scores(found)
@@ -132,6 +145,13 @@ class OutputCheck:
                 )
 
     def _describe_boxes(self) -> str:
+        if self._in_corner > WRONG_SHARE * self._boxes:
+            return (
+                f"{self._in_corner} of {self._boxes} boxes lie in the first pixel of the input: "
+                f"they seem to be written from 0 to 1, and head {self._model.head.name!r} reads "
+                "them as pixels; export the network with boxes in pixels of its input, or set "
+                f"`head` to {OWN_DECODER}"
+            )
         return (
             f"{self._wrong} of {self._boxes} boxes have no area or lie outside the picture: are "
             f"they written otherwise than head {self._model.head.name!r} reads them (centre and "

@@ -71,12 +71,11 @@ def check_lists(config: TaskConfig) -> None:
 
 def open_model(config: TaskConfig, *, trust: bool = False) -> Model:
     """Load a task's model; the errors are those of `load_model`."""
-    labels = config.labels
     return load_model(
         config.model,
         kind=config.kind or None,  # type: ignore[arg-type]  # checked by its choices
         head=config.head,
-        labels=labels[0] if len(labels) == 1 else labels or None,
+        labels=config.labels or None,
         input_size=config.input_size or None,  # type: ignore[arg-type]  # two, see TaskConfig
         weights=config.weights,
         preprocessing=config.preprocessing() or None,

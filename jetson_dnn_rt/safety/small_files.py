@@ -1,7 +1,10 @@
 # Copyright 2026 jetson_dnn_rt authors
 # SPDX-License-Identifier: Apache-2.0
 
-"""Reads untrusted files: never more than a limit, and never blocking for ever."""
+"""Reads untrusted files: never more than a limit, and never blocking for ever.
+
+Text may begin with a byte order mark, as editors of Windows write it.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,21 @@ import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
+
+_POINTERS = (
+    (b"version https://git-lfs.github.com/spec/", "Git LFS", "git lfs pull"),
+    (b"version https://hawser.github.com/spec/", "Git LFS", "git lfs pull"),
+    (b"/annex/objects/", "git-annex", "git annex get"),
+)
+"""Begins of the small files that stand for large ones in a checkout that has not fetched them."""
+
+
+def describe_pointer(head: bytes) -> str:
+    """What a file is that begins so, where it stands for another; empty where it does not."""
+    for start, program, command in _POINTERS:
+        if head.startswith(start):
+            return f"is a pointer of {program}, not the file itself; fetch it: {command}"
+    return ""
 
 
 def read_bytes(
@@ -24,7 +42,7 @@ def read_bytes(
     A FIFO, on which reading would wait for ever, is refused, and so is a device, which may have no
     end. `flags` are added to those of `os.open`. `check` gets the status of the open file and
     raises where it must not be read. OSError when the file is missing, unreadable, not a regular
-    file, or larger than `limit`.
+    file, larger than `limit`, or a pointer of Git LFS.
     """
     _check(os.stat(path), path, limit)  # first, as some devices act when they are opened
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | flags)
@@ -37,12 +55,17 @@ def read_bytes(
             data += file.read(limit - size)
     if len(data) > limit:
         raise _too_large(path, limit)
+    if pointer := describe_pointer(data):
+        raise OSError(errno.EINVAL, pointer, str(path))
     return data
 
 
 def read_text(path: Path, limit: int) -> str:
-    """Read a file as `read_bytes` does, as UTF-8; a ValueError when it is not."""
-    return read_bytes(path, limit).decode("utf-8")
+    """Read a file as `read_bytes` does, as UTF-8; a ValueError when it is not.
+
+    A byte order mark is left out: it would belong to the first name.
+    """
+    return read_bytes(path, limit).decode("utf-8-sig")
 
 
 def _check(status: os.stat_result, path: Path, limit: int) -> int:

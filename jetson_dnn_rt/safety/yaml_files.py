@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import reprlib
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 
@@ -95,12 +95,18 @@ for _kind in ("int", "float"):
     Loader.add_constructor(f"tag:yaml.org,2002:{_kind}", Loader._construct_number)
 
 
-def parse(text: str) -> Any:
+class TextLoader(Loader):
+    """Reads every plain word as a text: a class may be called ``no``, which is false in YAML."""
+
+    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}  # type: ignore[misc]
+
+
+def parse(text: str, loader: type[Loader] = Loader) -> Any:
     """Read one document, as ``yaml.safe_load`` does.
 
     YAMLError when it is not YAML, expands to too much, or has a value that its type cannot have.
     """
-    return yaml.load(text, Loader)
+    return yaml.load(text, loader)
 
 
 _short = reprlib.Repr()

@@ -165,3 +165,14 @@ def test_a_threshold_is_a_class_and_a_score(text):
 
 def test_a_name_may_hold_the_sign():
     assert parse_class_threshold(" a=b = 0.5") == ("a=b", 0.5)
+
+
+def test_a_misspelt_class_is_guessed():
+    with pytest.raises(
+        ConfigurationError, match=r"no class 'cars'; did you mean car\?; fix: a num"
+    ):
+        resolve_thresholds(LABELS, 0.3, ["cars"], ())
+    with pytest.raises(ConfigurationError, match=r"no class 'Person'; did you mean person\?"):
+        resolve_thresholds(LABELS, 0.3, (), ["Person=0.5"])
+    with pytest.raises(ConfigurationError, match="no class 'car'; its classes have no names: set"):
+        resolve_thresholds(("class_0", "class_1"), 0.3, ["car"], ())

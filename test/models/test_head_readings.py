@@ -12,7 +12,7 @@ import pytest
 
 from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.models.heads.base import DecoderSettings, Inspected, count_cells
-from jetson_dnn_rt.models.heads.registry import recognise_head
+from jetson_dnn_rt.models.heads.registry import LAYOUTS, recognise_head
 from jetson_dnn_rt.models.input.preprocessing import Geometry, Preprocessing
 from jetson_dnn_rt.models.metadata import Metadata, read_metadata
 from jetson_dnn_rt.results import Segmentation
@@ -302,7 +302,7 @@ def test_rows_of_an_end_to_end_network_or_of_queries():
 
 def test_a_detector_whose_outputs_look_like_masks_is_told_what_to_do():
     outputs = [np.full((1, 85, 16, 20), 0.5, np.float32)]
-    with pytest.raises(ModelError, match=r"head to a decoder of your own, package.module:Class"):
+    with pytest.raises(ModelError, match=r"head to package.module:Class, a decoder of your own"):
         recognise_head(Inspected(outputs, SIZE), kind="detection")
     with pytest.raises(ModelError, match="cells are large for a mask: they may be a detector's"):
         decode([np.full((1, 85, 8, 10), 0.5, np.float32)])
@@ -336,20 +336,157 @@ def test_a_class_column_is_no_score():
         decode(rows)
 
 
-@pytest.mark.parametrize("head", ["yolov8", "yolov8_seg", "boxes_scores"])
+RNG = np.random.default_rng(0)
+CORNERS = np.sort(RNG.uniform(0.05, 0.95, (1, CELLS, 2, 2)), axis=2).reshape(1, CELLS, 4)
+"""Corners from 0 to 1 of the input."""
+
+COLUMN = {
+    "score": np.full((1, CELLS, 1), 0.4),
+    "class": RNG.integers(0, 3, (1, CELLS, 1)),
+    "scores": np.full((1, CELLS, 3), 0.01),
+    "coefficients": np.ones((1, CELLS, 8)),
+    "keypoints": np.full((1, CELLS, 6), 20.0),
+    "angle": np.full((1, CELLS, 1), 0.3),
+}
+PROTOTYPES = np.ones((1, 8, 32, 40), np.float32)
+
+
+def with_boxes(boxes, *names):
+    """Rows of boxes and of further columns."""
+    parts = [boxes, *(COLUMN[name][:, : boxes.shape[1]] for name in names)]
+    return np.concatenate(parts, axis=2).astype(np.float32)
+
+
+def make_outputs(head, corners):
+    """Outputs of the head with these boxes; where it has centres and sizes, they are these."""
+    few = corners[:, :300]
+    match head:
+        case "yolov5":
+            return [np.repeat(with_boxes(corners, "score", "scores"), 3, axis=1)]
+        case "yolov8":
+            return [with_boxes(corners, "scores").transpose(0, 2, 1)]
+        case "yolov8_rows" | "yolox_decoded":
+            return [with_boxes(corners, "scores")]
+        case "yolov8_seg":
+            return [with_boxes(corners, "scores", "coefficients").transpose(0, 2, 1), PROTOTYPES]
+        case "yolov8_pose":
+            return [with_boxes(corners, "score", "keypoints").transpose(0, 2, 1)]
+        case "yolov8_obb":
+            return [with_boxes(corners, "scores", "angle").transpose(0, 2, 1)]
+        case "end_to_end":
+            return [with_boxes(few, "score", "class")]
+        case "end_to_end_seg":
+            return [with_boxes(few, "score", "class", "coefficients"), PROTOTYPES]
+        case "end_to_end_pose":
+            return [with_boxes(few, "score", "class", "keypoints")]
+        case "end_to_end_obb":
+            return [with_boxes(few, "score", "class", "angle")]
+        case "boxes_scores":
+            return [corners.astype(np.float32), COLUMN["scores"].astype(np.float32)]
+        case "box_lists":
+            score, number = (COLUMN[name][..., 0] for name in ("score", "class"))
+            return [corners.astype(np.float32), number, score.astype(np.float32)]
+        case _:  # torchvision
+            lists = make_outputs("box_lists", corners)
+            parts = {
+                "torchvision_seg": [np.ones((CELLS, 1, 128, 160), np.float32)],
+                "torchvision_pose": [
+                    np.ones((CELLS, 17, 3), np.float32),
+                    np.ones((CELLS, 17), np.float32),
+                ],
+            }
+            return [output[0] for output in lists] + parts.get(head, [])
+
+
+IN_PIXELS = [
+    "yolov5", "yolov8", "yolov8_rows", "yolox_decoded", "yolov8_seg", "yolov8_pose", "yolov8_obb",
+    "end_to_end", "end_to_end_seg", "end_to_end_pose", "end_to_end_obb", "boxes_scores",
+    "box_lists", "torchvision", "torchvision_seg", "torchvision_pose",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("head", IN_PIXELS)
 def test_boxes_from_0_to_1_are_refused_where_pixels_are_meant(head):
-    boxes = np.random.default_rng(0).uniform(0.1, 0.9, (1, 4, CELLS)).astype(np.float32)
-    scores = np.full((1, 3, CELLS), 0.01, np.float32)
-    outputs = {
-        "yolov8": [np.concatenate([boxes, scores], 1)],
-        "yolov8_seg": [
-            np.concatenate([boxes, scores, np.ones((1, 8, CELLS), np.float32)], 1),
-            np.ones((1, 8, 32, 40), np.float32),
-        ],
-        "boxes_scores": [boxes.transpose(0, 2, 1), scores.transpose(0, 2, 1)],
-    }[head]
+    """SSDs of onnx/models and TensorFlow: every object was in the first pixel, silently."""
+    outputs = make_outputs(head, CORNERS)
+    fault = "all its boxes would lie in one pixel: they seem to be written from 0 to 1"
+    with pytest.raises(ModelError) as error:
+        decode(outputs, head)
+    assert f"head '{head}' cannot be right: {fault}; fix: export the network with" in str(
+        error.value
+    )
+    pixels = make_outputs(head, CORNERS * 100.0)
+    assert decode(pixels, head)[0].name == head
+    # An SSD's reach over the border, and lists are filled with what is no box.
+    over = CORNERS * 1.1 - 0.05
+    over[:, ::2] = 0.0
     with pytest.raises(ModelError, match="all its boxes would lie in one pixel"):
-        decode(outputs)
+        decode(make_outputs(head, over), head)
+    assert decode(make_outputs(head, CORNERS * 0.0), head)[0].name == head
+
+
+def test_every_head_of_boxes_says_where_its_boxes_and_scores_are():
+    """A new head gets the checks of plausibility, or names the reason here."""
+    others = {"yolox", "yolov5_seg", "ssd", "detr", "detr_sigmoid", "rfdetr", "rtdetr"}
+    detectors = {name for name, layout in LAYOUTS.items() if layout.kind == "detection"}
+    assert detectors == {*IN_PIXELS, *others, "rtdetr_rows"}
+
+
+def test_boxes_in_pixels_are_refused_where_0_to_1_is_meant():
+    rows = np.zeros((1, 1, 5, 7), np.float32)
+    rows[..., 2], rows[..., 3:] = 0.5, (10, 10, 90, 80)
+    with pytest.raises(ModelError, match=r"ssd: .* would not lie between 0 and 1: .* in pixels"):
+        decode([rows])
+    rows[..., 3:] /= 100
+    assert decode([rows])[0].name == "ssd"
+
+
+def make_grids(*sides, channels=30):
+    return [RNG.normal(0, 2, (1, channels, *side)).astype(np.float32) for side in sides]
+
+
+PYRAMID = ((4, 5), (8, 10), (16, 20))
+
+
+@pytest.mark.parametrize(
+    ("outputs", "words"),
+    [
+        (make_grids(*PYRAMID), "maps with cells of 8, 16, 32 pixels are the raw grids of a det"),
+        (make_grids((8, 10), channels=3) + make_grids((8, 10), channels=12), "DetectNet_v2"),
+        (
+            [*(grid for n in (80, 4, 1) for grid in make_grids(*PYRAMID, channels=n))],
+            "maps with cells of 8, 16, 32 pixels",
+        ),
+    ],
+)
+@pytest.mark.parametrize("chosen", [False, True])
+@pytest.mark.parametrize("kind", [None, "detection", "segmentation"])
+def test_raw_grids_of_a_detector_are_no_masks(outputs, words, chosen, kind):
+    """YOLOv3, DetectNet_v2: the fix that was printed led to masks of 30 classes."""
+    seen = Inspected(outputs, SIZE, outputs_chosen=chosen)
+    with pytest.raises(ModelError, match=words) as error:
+        recognise_head(seen, kind=kind)
+    assert "fix: export the detector with the decoding of its boxes in the graph" in str(
+        error.value
+    )
+    assert "set kind" not in str(error.value)
+    with pytest.raises(ModelError, match=r"head 'masks' cannot be right: .*; fix: export the det"):
+        recognise_head(seen, "masks")
+
+
+def test_a_task_for_boxes_is_not_told_to_choose_masks():
+    outputs = make_grids((32, 40), (32, 40), channels=2)
+    with pytest.raises(ModelError) as error:
+        recognise_head(Inspected(outputs, SIZE), kind="detection")
+    assert "fix: of a detector, export it with the decoding of its boxes" in str(error.value)
+    assert "set outputs" not in str(error.value)
+
+
+def test_coarse_maps_are_either():
+    with pytest.raises(ModelError, match="if it is a mask, set head to segmentation; else set h"):
+        decode(make_grids((8, 10)))
+    with pytest.raises(ModelError, match="if it is a mask, set head to segmentation_last; else"):
+        decode([make_grids((8, 10))[0].transpose(0, 2, 3, 1)])
 
 
 def test_probabilities_are_not_put_through_a_softmax_again():

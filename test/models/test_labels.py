@@ -72,6 +72,39 @@ def test_bad_files(tmp_path, name, content, words):
         labels.read_labels(tmp_path / name)
 
 
+@pytest.mark.parametrize("text", ["[no, yes, 1, 007]", "names: {0: no, 1: yes, 2: 1, 3: 007}"])
+def test_words_that_are_false_in_yaml_are_names(tmp_path, text):
+    """A file with ``no, yes`` gave the classes False and True."""
+    (tmp_path / "names.yaml").write_text(text)
+    assert labels.read_labels(tmp_path / "names.yaml") == ("no", "yes", "1", "007")
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_name(tmp_path):
+    (tmp_path / "names.txt").write_bytes(b"\xef\xbb\xbfcar\r\ntruck\r\n")
+    assert labels.read_labels(tmp_path / "names.txt") == ("car", "truck")
+
+
+def test_one_text_is_the_name_of_the_only_class_unless_it_is_a_file(tmp_path, monkeypatch):
+    """``labels: [person]`` of a network of one class was taken for a file that is not there."""
+    monkeypatch.chdir(tmp_path)
+    resolve = labels.resolve_labels
+    assert resolve(["person"], None, "detection", 1) == ("person",)
+    assert resolve("person", None, "detection", 1) == ("person",)
+    assert resolve(["person"], None, "detection", 0) == ("person",)  # their number is not known
+    assert resolve(["St. Bernard"], None, "detection", 1) == ("St. Bernard",)
+    (tmp_path / "names").write_text("car\ntruck\n")
+    assert resolve(["names"], None, "detection", 2) == ("car", "truck")
+    (tmp_path / "folder").mkdir()
+    assert resolve(["folder"], None, "detection", 1) == ("folder",)
+    for missing in ("person.txt", "./person", "data/person.YAML"):
+        with pytest.raises(ModelError, match=r"cannot read .*No such file"):
+            resolve([missing], None, "detection", 1)
+    with pytest.raises(ModelError, match=r"'person' is neither a file nor one of .* 5 classes"):
+        resolve(["person"], None, "detection", 5)
+    with pytest.raises(ModelError, match=r"did you mean coco80\?"):
+        resolve(["coco8"], None, "detection", 1)
+
+
 def test_what_goes_before_what():
     resolve = labels.resolve_labels
     assert resolve(["a", "b"], ["x", "y"], "detection", 2) == ("a", "b")

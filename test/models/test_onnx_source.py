@@ -6,6 +6,9 @@
 from __future__ import annotations
 
 import json
+import shlex
+import subprocess
+import sys
 
 import numpy as np
 import onnx
@@ -17,8 +20,11 @@ from onnx import TensorProto, helper
 from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.models.heads.labels import COCO_80
 from jetson_dnn_rt.models.input.preprocessing import Preprocessing
+from jetson_dnn_rt.models.model import make_probe_input
 from jetson_dnn_rt.models.sources.registry import load_model
-from jetson_dnn_rt.models.sources.torch import run_onnx
+from jetson_dnn_rt.models.sources.torch import describe_onnx_error, run_onnx
+
+PICTURE = make_probe_input(32, 48)
 
 
 def test_yolox(shared_data):
@@ -153,7 +159,7 @@ def test_tensors_in_other_files_are_refused_wherever_they_are(tmp_path, place):
     model = onnx.load(str(path))
     PLACES[place](model, make_external("hidden", "elsewhere.bin"))
     path.write_bytes(model.SerializeToString())
-    with pytest.raises(ModelError, match=r"'hidden' in another file: save it as a single file"):
+    with pytest.raises(ModelError, match=r"'hidden' in another file, elsewhere.bin; fix: copy"):
         load_model(f"onnx:{path}")
 
 
@@ -172,6 +178,77 @@ def test_a_constant_is_not_read_from_the_working_directory(tmp_path, monkeypatch
     path.write_bytes(model.SerializeToString())
     with pytest.raises(ModelError, match="single file"):
         load_model(f"onnx:{path}")
+
+
+def test_weights_in_a_file_beside_it_come_with_the_command_that_makes_one_file(tmp_path):
+    """What `torch.onnx.export` writes by default: refused without a command."""
+    folder = tmp_path / "a 'folder' of mine"
+    folder.mkdir()
+    path = make_onnx(folder / "m.onnx")
+    plain = load_model(f"onnx:{path}")
+    model = onnx.load(str(path))
+    onnx.save(
+        model, str(path), save_as_external_data=True, location="m.onnx.data", size_threshold=0
+    )
+    with pytest.raises(
+        ModelError, match=r"in another file, m.onnx.data; fix: make a sin"
+    ) as error:
+        load_model(f"onnx:{path}")
+    text = str(error.value)
+    command = shlex.split(text[text.index("python3 -c") :])
+    subprocess.run([sys.executable, *command[1:3]], check=True, cwd="/")
+    single = load_model(f"onnx:{folder / 'm_single.onnx'}")
+    assert f"use onnx:{folder / 'm_single.onnx'}; or export it with external_data=False" in text
+    for one, other in zip(single.origin.probe(PICTURE), plain.origin.probe(PICTURE), strict=True):
+        np.testing.assert_array_equal(one, other)
+    (folder / "m.onnx.data").unlink()
+    with pytest.raises(
+        ModelError, match=r"fix: copy m.onnx.data, which belongs to it, into .* of"
+    ):
+        load_model(f"onnx:{path}")
+
+
+@pytest.mark.parametrize("place", ["/etc/passwd", "../x", "a/b", "", ".", "x\x1b[2J"])
+def test_no_command_is_given_that_would_read_a_file_elsewhere(tmp_path, place):
+    path = make_onnx(tmp_path / "m.onnx")
+    model = onnx.load(str(path))
+    model.graph.initializer.append(make_external("hidden", place))
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(ModelError, match="in another file, and not in one beside it") as error:
+        load_model(f"onnx:{path}")
+    assert "python3" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"ir_version": 99}, r"needs the format of version 99, and the package onnx .* 1?\d;"),
+        ({"opset": 99}, r"needs operators of opset 99, and the package onnx .* knows none above"),
+    ],
+)
+def test_a_file_of_a_newer_onnx_is_not_called_damaged(tmp_path, change, words):
+    path = make_onnx(tmp_path / "m.onnx")
+    model = onnx.load(str(path))
+    model.ir_version = change.get("ir_version", model.ir_version)
+    model.opset_import[0].version = change.get("opset", model.opset_import[0].version)
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(ModelError, match=words) as error:
+        load_model(f"onnx:{path}")
+    assert "damaged" not in str(error.value)
+    assert "pip install --upgrade onnx onnxruntime" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Unsupported model IR version: 13, max supported IR version: 10",
+        "ONNX Runtime only *guarantees* support for models stamped with official released onnx "
+        "opset versions. Opset 27 is under development and support for this is limited.",
+    ],
+)
+def test_an_onnx_runtime_that_is_too_old_is_told_to_be_upgraded(said):
+    assert "; fix: pip install --upgrade onnxruntime, or" in describe_onnx_error(ValueError(said))
+    assert describe_onnx_error(ValueError("no kernel")) == "no kernel"
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,9 @@ from jetson_dnn_rt.models.output_check import OutputCheck as Check
 from jetson_dnn_rt.results import Classification, Detections, Segmentation
 
 FRAME = Frame(np.zeros((96, 128, 3), np.uint8), "bgr8", 0, 0)
-MODEL = SimpleNamespace(source="onnx:net.onnx", head=SimpleNamespace(name="yolov8"))
+MODEL = SimpleNamespace(
+    source="onnx:net.onnx", head=SimpleNamespace(name="yolov8"), input_size=(96, 128)
+)
 SETTINGS = DecoderSettings(confidence=0.3)
 GEOMETRY = Geometry(96, 128, 96, 128, 0, 0)
 FINE = [np.zeros((1, 2), np.float32)]
@@ -61,7 +63,7 @@ CLASSES = Classification(np.arange(2), np.float32([0.7, 0.3]))
         ([Classification(np.arange(2), np.float32([7, -3]))], "scores", ("7", "`head`")),
         ([decode(CENTRES)] * LEAST_BOXES, "boxes", ("20 of 20", "`head`", "centre and size")),
         ([decode(OUTSIDE)] * LEAST_BOXES, "boxes", ("`input_size`", "`preprocessing.resize`")),
-        ([decode(TINY)] * LEAST_BOXES, "boxes", ("from 0 to 1",)),
+        ([decode(TINY)] * LEAST_BOXES, "boxes", ("first pixel", "from 0 to 1", "as pixels")),
         ([decode(BROKEN)] * LEAST_BOXES, "boxes", ("`head`",)),
         ([EMPTY] * FIRST_FRAMES, "nothing", ("0.3", "`preprocessing.color`", "inspect onnx:net")),
     ],
@@ -74,6 +76,28 @@ def test_what_cannot_be_right_is_found_once(results, cause, words):
     for result in results:
         check.observe(FINE, result, SETTINGS, FRAME)
     assert check.take_news() == []
+
+
+def test_boxes_from_0_to_1_are_found_in_a_large_picture_too():
+    """Where the input is small, its first pixel is many of the picture, and no box is thin."""
+    frame = Frame(np.zeros((2160, 3840, 3), np.uint8), "bgr8", 0, 0)
+    geometry = Geometry(2160, 3840, 96, 128, 0, 0)
+    boxes, scores = np.float32([TINY[:4], [0, 0, 1, 1]]), np.float32([0.9, 0.8])
+    found = finish(boxes, scores, np.arange(2), geometry, SETTINGS)
+    assert (found.boxes[:, 2:] - found.boxes[:, :2] > 10).all()
+    check = Check(MODEL)
+    for _ in range(LEAST_BOXES // 2):
+        check.observe(FINE, found, SETTINGS, frame)
+    assert check.findings["boxes"].startswith("20 of 20 boxes lie in the first pixel of the inp")
+
+
+def test_a_run_that_ends_early_says_that_all_boxes_lie_in_one_pixel():
+    """Three frames of one object each: all in the first pixel, and nobody was told."""
+    check = look([decode(TINY)] * 3)
+    assert not check.findings
+    assert check.conclude()["boxes"].startswith("3 of 3 boxes lie in the first pixel")
+    assert not look([decode(TINY)] * 2).conclude()
+    assert not look([decode(TINY)] * 3 + [decode(GOOD)]).conclude()
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ class Branches(torch.nn.Module):
             self.norm = torch.nn.BatchNorm2d(8)
             self.inner = torch.nn.ModuleList(torch.nn.Conv2d(8, 8, 3, padding=1) for _ in range(4))
             self.boxes = torch.nn.Conv2d(8, 4, 1)
+            self.boxes.weight.data *= 8.0  # some leave the first pixel
             self.head = torch.nn.Conv2d(8, 6, 1)
         self.act = torch.nn.ReLU(inplace=True)
         self.register_buffer("offset", torch.linspace(0, 1, 8).reshape(1, 8, 1, 1))

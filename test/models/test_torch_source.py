@@ -11,6 +11,7 @@ import torch
 from networks import Classifier, make_model
 
 from jetson_dnn_rt.errors import ModelError
+from jetson_dnn_rt.models.model import make_probe_input
 from jetson_dnn_rt.models.sources.torch import TorchOrigin, run_onnx
 
 
@@ -53,4 +54,4 @@ class Words(torch.nn.Module):
 )
 def test_modules_that_do_not_run(module, words):
     with pytest.raises(ModelError, match=words):
-        TorchOrigin.of_module("bad", module, (8, 8)).probe(8, 8)
+        TorchOrigin.of_module("bad", module, (8, 8)).probe(make_probe_input(8, 8))

@@ -38,6 +38,8 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "a model": read_model_file,
 }
 YAML_READERS = sorted({*READERS} - {"tables", "a model"})
+ONLY_TEXTS = ("a number to base 60", "the 31st of February")
+"""Values that are plain texts where names are read: neither number nor date is made of them."""
 
 
 def call(function):
@@ -104,6 +106,35 @@ def test_a_link_to_a_regular_file_is_followed(tmp_path):
         small_files.read_bytes(Path("/proc/self/status"), 10)  # whose size is said to be 0
 
 
+@pytest.mark.parametrize("reader", YAML_READERS)
+def test_a_byte_order_mark_belongs_to_no_name(reader, tmp_path):
+    """A class was called "\\ufeffcar", and ``classes: [car]`` found none of that name."""
+    path = tmp_path / "names.yaml"
+    path.write_bytes(b"\xef\xbb\xbfother: 1\n")
+    (tmp_path / "plain.yaml").write_bytes(b"other: 1\n")
+    found = call(lambda: READERS[reader](path))
+    plain = call(lambda: READERS[reader](tmp_path / "plain.yaml"))
+    assert str(found) == str(plain).replace("plain.yaml", "names.yaml")
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:4d\nsize 3660092\n", "lfs pull"),
+        (b"/annex/objects/SHA256E-s3660092--4d7a.onnx\n", "git annex get"),
+    ],
+)
+def test_a_pointer_to_a_large_file_is_named(reader, content, words, tmp_path):
+    """A checkout without its large files: "damaged or no ONNX file; export it again"."""
+    path = tmp_path / "names.yaml"
+    path.write_bytes(content)
+    error = call(lambda: READERS[reader](path))
+    assert isinstance(error, JetsonDnnRtError)
+    assert "is a pointer of " in str(error)
+    assert words in str(error)
+
+
 # -- YAML --------------------------------------------------------------------------------------
 
 
@@ -111,7 +142,8 @@ def test_a_link_to_a_regular_file_is_followed(tmp_path):
     ("reader", "name"),
     [
         *((reader, "a billion texts") for reader in YAML_READERS if reader != "labels"),
-        *(("labels", name) for name in hostile_yaml.BOMBS),
+        *(("labels", name) for name in hostile_yaml.BOMBS if name not in ONLY_TEXTS),
+        *((YAML_READERS[0], name) for name in ONLY_TEXTS),
     ],
 )
 def test_a_few_bytes_of_yaml_stay_small(reader, name, tmp_path):

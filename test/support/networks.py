@@ -19,7 +19,7 @@ from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.models.heads.base import Inspected
 from jetson_dnn_rt.models.heads.registry import recognise_head
 from jetson_dnn_rt.models.input.preprocessing import Preprocessing
-from jetson_dnn_rt.models.model import Model
+from jetson_dnn_rt.models.model import Model, make_probe_input
 from jetson_dnn_rt.models.sources.torch import TorchOrigin
 from jetson_dnn_rt.variants.running.pipeline import Pipeline
 from jetson_dnn_rt.variants.running.variant_set import VariantSet
@@ -76,7 +76,7 @@ def make_model(
 ) -> Model:
     """A model around a module, with its head recognised."""
     origin = TorchOrigin.of_module("test network", module, size)
-    head = recognise_head(Inspected(origin.probe(*size), size))
+    head = recognise_head(Inspected(origin.probe(make_probe_input(*size)), size))
     names = labels or tuple(f"class_{i}" for i in range(head.classes))
     return Model("test:network", head, Preprocessing(*size), names, "0" * 64, origin)
 

@@ -20,7 +20,7 @@ from jetson_dnn_rt.errors import NotANumberError
 from jetson_dnn_rt.models.heads.base import Inspected
 from jetson_dnn_rt.models.heads.registry import recognise_head
 from jetson_dnn_rt.models.input.preprocessing import Preprocessing
-from jetson_dnn_rt.models.model import Model
+from jetson_dnn_rt.models.model import Model, make_probe_input
 from jetson_dnn_rt.models.sources.torch import TorchOrigin
 from jetson_dnn_rt.results import Detections
 from jetson_dnn_rt.variants.running.batching import BatchGroup, BatchReport
@@ -254,7 +254,7 @@ def test_a_network_that_mixes_its_images_is_refused(name):
 
 def test_lists_of_boxes_are_refused():
     origin = TorchOrigin.of_module("test lists", BrightColumns(), SIZE)
-    head = recognise_head(Inspected(origin.probe(*SIZE), SIZE))
+    head = recognise_head(Inspected(origin.probe(make_probe_input(*SIZE)), SIZE))
     model = Model("test:lists", head, Preprocessing(*SIZE), ("a",) * 48, "0" * 64, origin)
     with closing(Cameras(model, [TORCH], 2)) as cameras:
         (report,) = cameras.group.prepare(FRAME, 1)

@@ -90,14 +90,39 @@ def describe_cells(strides: Sequence[int]) -> str:
 
 
 class Match(NamedTuple):
-    """A way to read a network's outputs by one layout."""
+    """A way to read a network's outputs by one layout.
+
+    A head names what it would read as scores and as boxes; `judge` holds them against what such
+    values can be, in one place for all heads.
+    """
 
     make_decoder: Callable[[], Decoder]
     classes: int  # 0 where the outputs do not tell
     reason: str  # for the log
     doubt: str = ""  # why it is not taken unless the user or the file asks for it
     fault: str = ""  # why it cannot be right whoever asks
-    fix: str = ""  # of the doubt, where it is another than to set `head`
+    fix: str = ""  # of the doubt or the fault, where it is another than to set `head`
+    scores: npt.NDArray[Any] | None = None  # from 0 to 1, any shape
+    pixels: npt.NDArray[Any] | None = None  # boxes in pixels of the input, [N, 4] in any form
+    shares: npt.NDArray[Any] | None = None  # boxes from 0 to 1 of the input, [N, 4]
+
+    def judge(self) -> Match:
+        """Return the same with the fault of its scores and boxes, where they have one."""
+        if self.fault:
+            return self
+        if self.scores is not None and (fault := check_scores(self.scores)):
+            return self._replace(fault=fault)
+        if self.pixels is not None and (fault := check_pixels(self.pixels)):
+            return self._replace(fault=fault, fix=f"{_IN_PIXELS}, or set head to {OWN_DECODER}")
+        if self.shares is not None and (fault := check_shares(self.shares)):
+            return self._replace(fault=fault)
+        return self
+
+
+OWN_DECODER = "package.module:Class, a decoder of your own (docs/models.md)"
+"""For the ends of messages: what `head` may always be."""
+
+_IN_PIXELS = "export the network with boxes in pixels of its input"
 
 
 @dataclass(frozen=True)
@@ -128,7 +153,28 @@ def check_scores(scores: npt.NDArray[Any]) -> str:
 
 
 def check_pixels(boxes: npt.NDArray[Any]) -> str:
-    """Fault of values that are read as boxes in pixels; empty when some leave the first pixel."""
-    if boxes.any() and np.isfinite(boxes).all() and not check_scores(boxes):
-        return "all its boxes would lie in one pixel"
+    """Fault of boxes [N, 4] that are read as pixels; empty when some leave the first pixel."""
+    real = _leave_out_padding(boxes)
+    # Those of an SSD may reach over the border by some hundredths.
+    if real.size and np.isfinite(real).all() and real.min() > -0.5 and real.max() < 1.5:
+        return "all its boxes would lie in one pixel: they seem to be written from 0 to 1"
     return ""
+
+
+def check_shares(boxes: npt.NDArray[Any]) -> str:
+    """Fault of boxes [N, 4] that are read as 0 to 1 of the input; empty when they can be."""
+    real = _leave_out_padding(boxes)
+    if real.size and float(np.abs(real).max()) > _FAR:
+        return "its boxes would not lie between 0 and 1: they seem to be written in pixels"
+    return ""
+
+
+_FAR = 3.0
+"""Boxes from 0 to 1 reach over the border, but not so far."""
+
+
+def _leave_out_padding(boxes: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Leave out rows of one value, which fill a list: zeros, or -1."""
+    rows = boxes.reshape(-1, 4)
+    kept: npt.NDArray[Any] = rows[(rows != rows[:, :1]).any(axis=1)]
+    return kept

@@ -10,15 +10,7 @@ from typing import cast
 
 import numpy as np
 
-from jetson_dnn_rt.models.heads.base import (
-    DecoderSettings,
-    Inspected,
-    Layout,
-    Match,
-    Outputs,
-    check_pixels,
-    check_scores,
-)
+from jetson_dnn_rt.models.heads.base import DecoderSettings, Inspected, Layout, Match, Outputs
 from jetson_dnn_rt.models.heads.boxes import finish, select
 from jetson_dnn_rt.models.heads.object_parts import move_keypoints, paint_instances
 from jetson_dnn_rt.models.input.preprocessing import Floats, Geometry, Preprocessing
@@ -77,7 +69,8 @@ def _match_boxes_scores(seen: Inspected) -> Match | None:
                 lambda: decode_boxes_scores,
                 classes,
                 f"{rows} boxes with {classes} scores each",
-                fault=check_scores(seen.outputs[1]) or check_pixels(seen.outputs[0]),
+                scores=seen.outputs[1],
+                pixels=seen.outputs[0],
             )
     return None
 
@@ -89,14 +82,22 @@ _PARTS: dict[str, list[int]] = {"": [], "masks": [4], "keypoints": [2, 3]}
 def _match_torchvision(seen: Inspected, *, part: str) -> Match | None:
     dimensions = sorted(output.ndim for output in seen.outputs)
     integers = [o for o in seen.outputs if o.ndim == 1 and np.issubdtype(o.dtype, np.integer)]
-    boxes = [shape for shape in seen.shapes if len(shape) == 2 and shape[1] == 4]
-    if dimensions != sorted([1, 1, 2, *_PARTS[part]]) or len(integers) != 1 or not boxes:
+    boxes = [output for output in seen.outputs if output.ndim == 2 and output.shape[1] == 4]
+    scores = [output for output in seen.outputs if output.ndim == 1 and output.dtype.kind == "f"]
+    if (
+        dimensions != sorted([1, 1, 2, *_PARTS[part]])
+        or len(integers) != 1
+        or not boxes
+        or not scores
+    ):
         return None
     and_part = f", and {part}" if part else ""
     return Match(
         partial(TorchvisionDecoder, seen.input_size, part),
         0,
         f"boxes, integer labels and scores as lists{and_part}",
+        scores=scores[0],
+        pixels=boxes[0],
     )
 
 

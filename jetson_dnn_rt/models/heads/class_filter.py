@@ -10,8 +10,10 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from jetson_dnn_rt.config.suggestions import suggest
 from jetson_dnn_rt.config.task import parse_class_threshold
 from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.models.heads.labels import name_class
 
 _MOST_SHOWN = 100
 
@@ -63,8 +65,11 @@ def _find(parameter: str, name: str, labels: Sequence[str]) -> list[int]:
         return [int(name)]
     shown = ", ".join(labels[:_MOST_SHOWN])
     more = f", ... ({len(labels)} in all)" if len(labels) > _MOST_SHOWN else ""
+    hint = suggest(name, labels)
+    if not hint and all(label == name_class((), i) for i, label in enumerate(labels)):
+        hint = "; its classes have no names: set labels"
     raise ConfigurationError(
-        f"{parameter}: the model has no class {name!r}; fix: a number from 0 to "
+        f"{parameter}: the model has no class {name!r}{hint}; fix: a number from 0 to "
         f"{len(labels) - 1}, or one of {shown}{more}",
         parameter,
     )

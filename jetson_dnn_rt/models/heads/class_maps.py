@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jetson_dnn_rt.models.heads.base import (
+    OWN_DECODER,
     Decoder,
     DecoderSettings,
     Inspected,
@@ -22,7 +23,7 @@ from jetson_dnn_rt.models.heads.base import (
     check_scores,
 )
 from jetson_dnn_rt.models.heads.end_to_end import is_ssd
-from jetson_dnn_rt.models.heads.logits import MaskDecoder, Spreads, is_map_of
+from jetson_dnn_rt.models.heads.logits import COARSE, MaskDecoder, Spreads, is_map_of
 from jetson_dnn_rt.models.input.preprocessing import Geometry, imagenet_input
 from jetson_dnn_rt.results import Segmentation
 
@@ -143,12 +144,36 @@ def _match_several(seen: Inspected) -> Match | None:
     masks = [(name, make, count) for name, (make, count, _) in zip(names, found, strict=True)]
     texts = [f"{name}: {text}" for name, (_, _, text) in zip(names, found, strict=True)]
     doubt = "" if seen.outputs_chosen else "some of them may be for training alone"
+    fix = f"set outputs to the names of those that are wanted, of {', '.join(names)}"
+    if fault := _find_grids(seen):
+        fix = (
+            "export the detector with the decoding of its boxes in the graph, or set head to "
+            f"{OWN_DECODER}; of a network for masks set outputs to the one output that is wanted"
+        )
     classes = {count for _, count, _ in found}
     return Match(
         partial(SeveralMasks, masks), classes.pop() if len(classes) == 1 else 0,
-        "; ".join(texts), doubt,
-        fix=f"set outputs to the names of those that are wanted, of {', '.join(names)}",
+        "; ".join(texts), doubt, fault, fix,
     )  # fmt: skip
+
+
+def _find_grids(seen: Inspected) -> str:
+    """Why several maps are the raw grids of a detector; empty where they can be masks."""
+    maps = [(shape[1] if len(shape) == 4 else 1, shape[-2]) for shape in seen.shapes]
+    height = seen.input_size[0]
+    rows = sorted({count for _, count in maps}, reverse=True)
+    if rows[-1] * COARSE >= height:
+        return ""  # masks are as fine
+    if len(rows) > 1:
+        strides = ", ".join(str(round(height / count)) for count in rows)
+        return f"maps with cells of {strides} pixels are the raw grids of a detector"
+    channels = sorted(count for count, _ in maps)
+    if len(channels) == 2 and channels[1] == 4 * channels[0]:
+        return (
+            "one has four maps for each of the other's, in coarse cells: the coverage and the "
+            "boxes of a detector (DetectNet_v2)"
+        )
+    return ""
 
 
 LAYOUTS = (

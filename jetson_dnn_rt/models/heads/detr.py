@@ -173,6 +173,7 @@ def _match_rows(seen: Inspected) -> Match | None:
                 partial(DetrDecoder, seen.input_size, (0,), "chosen"),
                 0,
                 f"{rows} queries with box from 0 to 1, score and class",
+                _find_corners(seen, values),
                 fault=_check_name(seen),
             )
     return None
@@ -184,20 +185,27 @@ def _check_name(seen: Inspected) -> str:
     return f"the file says its head is {said}" if said not in ("", "RTDETRDecoder") else ""
 
 
+def _find_corners(seen: Inspected, rows: Floats) -> str:
+    """Doubt about boxes whose width exceeds the centre's x, and so on, in every row."""
+    if not seen.metadata.task and np.all(rows[:, 2:4] > rows[:, :2]):
+        return "its boxes may be corners from 0 to 1, not centres and sizes"
+    return ""
+
+
 def _match_columns(seen: Inspected) -> Match | None:
     match seen.shapes:
         case [(1, rows, columns)] if rows <= _MOST_QUERIES and columns > 4:
             values = seen.outputs[0][0]
             if seen.find_strides(rows) or seen.find_strides(columns) or not values.any():
                 return None
-            fault = _check_name(seen) or check_scores(values[:, 4:])
-            if check_scores(values[:, :4]):
-                fault = "its boxes would not lie between 0 and 1"
             return Match(
                 partial(DetrDecoder, seen.input_size, (0,), "plain"),
                 columns - 4,
                 f"{rows} queries with box and {columns - 4} scores",
-                fault=fault,
+                _find_corners(seen, values),
+                fault=_check_name(seen),
+                scores=values[:, 4:],
+                shares=values[:, :4],
             )
     return None
 

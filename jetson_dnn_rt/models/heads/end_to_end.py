@@ -21,7 +21,6 @@ from jetson_dnn_rt.models.heads.base import (
     Layout,
     Match,
     Outputs,
-    check_pixels,
     check_scores,
 )
 from jetson_dnn_rt.models.heads.boxes import select
@@ -125,6 +124,8 @@ class SsdDecoder:
 
 def _check_rows(rows: npt.NDArray[Any], centres: bool = False) -> str:
     """Fault of values that are read as rows; empty when there is none."""
+    if not len(rows):
+        return ""
     with np.errstate(invalid="ignore"):
         classes = rows[:, 5]
         if np.any(classes != np.rint(classes)) or np.any(classes < 0):
@@ -148,8 +149,13 @@ def _match_rows(seen: Inspected) -> Match | None:
     rows = _find_rows(seen, 6)
     if rows is None:
         return None
-    fault = _check_rows(rows) or check_pixels(rows[:, :4])
-    return Match(lambda: decode_rows, 0, f"{len(rows)} rows of box, score and class", fault=fault)
+    return Match(
+        lambda: decode_rows,
+        0,
+        f"{len(rows)} rows of box, score and class",
+        fault=_check_rows(rows),
+        pixels=rows[:, :4],
+    )
 
 
 def _match_mask_rows(seen: Inspected) -> Match | None:
@@ -163,6 +169,7 @@ def _match_mask_rows(seen: Inspected) -> Match | None:
         0,
         f"{rows} rows of box, score, class and {masks} coefficients",
         fault=_check_rows(seen.outputs[order[0]][0]),
+        pixels=seen.outputs[order[0]][0, :, :4],
     )
 
 
@@ -178,6 +185,7 @@ def _match_pose_rows(seen: Inspected) -> Match | None:
         0,
         f"{len(rows)} rows of box, score, class and {describe_keypoints(shape)}",
         "" if seen.metadata.keypoint_shape else "no metadata say so",
+        pixels=rows[:, :4],
     )
 
 
@@ -187,7 +195,11 @@ def _match_obb_rows(seen: Inspected) -> Match | None:
         return None
     doubt = "" if seen.metadata.task == "obb" else "no metadata say so"
     return Match(
-        lambda: decode_obb_rows, 0, f"{len(rows)} rows of box, score, class and angle", doubt
+        lambda: decode_obb_rows,
+        0,
+        f"{len(rows)} rows of box, score, class and angle",
+        doubt,
+        pixels=rows[:, :4],
     )
 
 
@@ -221,7 +233,8 @@ def _match_lists(seen: Inspected) -> Match | None:
         lambda: partial(decode_lists, order=order),
         0,
         f"{rows.pop()} boxes, scores and classes as lists{counted}",
-        fault=check_scores(seen.outputs[places["scores"]]),
+        scores=seen.outputs[places["scores"]],
+        pixels=seen.outputs[places["boxes"]],
     )
 
 
@@ -236,7 +249,10 @@ def _match_ssd(seen: Inspected) -> Match | None:
     match seen.shapes:
         case [(1, 1, rows, 7)] if is_ssd(seen.outputs[0]):
             return Match(
-                partial(SsdDecoder, seen.input_size), 0, f"{rows} rows of class, score and box"
+                partial(SsdDecoder, seen.input_size),
+                0,
+                f"{rows} rows of class, score and box",
+                shares=seen.outputs[0].reshape(-1, 7)[:, 3:],
             )
     return None
 

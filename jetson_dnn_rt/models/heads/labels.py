@@ -8,10 +8,14 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
+from jetson_dnn_rt.config.suggestions import suggest
 from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.safety import small_files
 
 _MAX_FILE_BYTES = 1 << 20
+_SETS = ("coco80", "coco91", "voc21", "imagenet")
+_FILE_SUFFIXES = (".csv", ".json", ".labels", ".list", ".names", ".txt", ".yaml", ".yml")
+"""By which one text is taken for a file of names that should be there."""
 
 BACKGROUND = "background"
 TWO = (BACKGROUND, "foreground")
@@ -54,13 +58,12 @@ def read_labels(path: Path) -> tuple[str, ...]:
     try:
         text = small_files.read_text(path, _MAX_FILE_BYTES)
     except OSError as error:
-        sets = "coco80, coco91, voc21 or imagenet"
         raise ModelError(
             f"labels: cannot read {path}: {error.strerror}; give a file with a name per line, "
-            f"or {sets}"
+            f"or one of {', '.join(_SETS)}"
         ) from error
     except UnicodeDecodeError as error:
-        raise ModelError(f"labels: cannot read {path}: {error}") from error
+        raise ModelError(f"labels: cannot read {path}: {error}; save it as UTF-8") from error
     if path.suffix not in (".yaml", ".yml"):
         names = tuple(line.strip() for line in text.splitlines() if line.strip())
     else:
@@ -76,13 +79,14 @@ def _names_of_yaml(path: Path, text: str) -> tuple[str, ...]:
     from jetson_dnn_rt.safety import yaml_files
 
     try:
-        data = yaml_files.parse(text)
+        data = yaml_files.parse(text, yaml_files.TextLoader)
     except yaml.YAMLError as error:
         raise ModelError(f"labels: {path} is not YAML: {error}") from error
     if isinstance(data, dict) and "names" in data:
         data = data["names"]
     if isinstance(data, dict):
-        return names_of_mapping(data)
+        numbered = {int(key) if str(key).isdecimal() else key: data[key] for key in data}
+        return names_of_mapping(numbered)
     if isinstance(data, list):
         return tuple(_text_of(name) for name in data)
     raise ModelError(f"labels: {path} holds neither a list nor a mapping of names")
@@ -107,11 +111,13 @@ def resolve_labels(
 ) -> tuple[str, ...]:
     """Choose the names: the user's, else the model's own, else the usual ones for `classes`.
 
-    `labels` is ``coco80``, ``coco91``, ``voc21``, ``imagenet``, a file's path, or the names;
-    `embedded` are those in the model file. `ModelError` where the user gives fewer names than the
-    model has classes.
+    `labels` are the names, or one text: ``coco80``, ``coco91``, ``voc21``, ``imagenet``, a file's
+    path, or the name of the only class; `embedded` are those in the model file. `ModelError` where
+    the user gives fewer names than the model has classes.
     """
-    if not labels and not isinstance(labels, str):
+    if isinstance(labels, str):
+        labels = (labels,)
+    if not labels:
         if embedded and len(embedded) >= classes:
             return tuple(embedded)
         usual = {("detection", 80): COCO_80, ("detection", 91): COCO_91}
@@ -120,16 +126,30 @@ def resolve_labels(
         if (kind, classes) == ("classification", 1000):
             return imagenet()
         return usual.get((kind, classes)) or tuple(f"class_{i}" for i in range(classes))
-    if not isinstance(labels, str):
-        names = tuple(labels)
-    elif labels == "imagenet":
-        names = imagenet()
-    else:
-        sets = {"coco80": COCO_80, "coco91": COCO_91, "voc21": VOC_21}
-        names = sets.get(labels) or read_labels(Path(labels).expanduser())
+    names = tuple(labels) if len(labels) > 1 else _read_one(labels[0], classes)
     if len(names) < classes:
         raise ModelError(f"labels: {len(names)} names for a model of {classes} classes")
     return names
+
+
+def _read_one(text: str, classes: int) -> tuple[str, ...]:
+    """The names that one text stands for, of a model of so many classes, 0 = not known."""
+    if text == "imagenet":
+        return imagenet()
+    sets = {"coco80": COCO_80, "coco91": COCO_91, "voc21": VOC_21}
+    if text in sets:
+        return sets[text]
+    path = Path(text).expanduser()
+    if "/" in text or path.suffix.lower() in _FILE_SUFFIXES or path.is_file():
+        return read_labels(path)
+    hint = suggest(text, _SETS)
+    if classes > 1 or hint:
+        of = f"a model of {classes} classes" if classes > 1 else "the only class"
+        raise ModelError(
+            f"labels: {text!r} is neither a file nor one of {', '.join(_SETS)}{hint or ';'} as "
+            f"names for {of} give a list, or a file with a name per line"
+        )
+    return (text,)
 
 
 def name_class(labels: Sequence[str], class_id: int) -> str:

@@ -17,7 +17,14 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from jetson_dnn_rt.models.heads.base import DecoderSettings, Inspected, Layout, Match, Outputs
+from jetson_dnn_rt.models.heads.base import (
+    OWN_DECODER,
+    DecoderSettings,
+    Inspected,
+    Layout,
+    Match,
+    Outputs,
+)
 from jetson_dnn_rt.models.input.preprocessing import Floats, Geometry, imagenet_input
 from jetson_dnn_rt.results import Classification, Segmentation
 
@@ -158,7 +165,7 @@ def sum_to_one(values: npt.NDArray[np.floating], axis: int) -> bool:
     return bool(values.min() >= 0.0 and np.all(np.abs(values.sum(axis=axis) - 1.0) < 1e-2))
 
 
-_COARSE = 12
+COARSE = 12
 """Pixels of a cell above which maps are rather a detector's: masks have strides of 1 to 8."""
 
 
@@ -177,9 +184,11 @@ def _match_maps(seen: Inspected, *, last: bool) -> Match | None:
                 return None
             values = seen.outputs[0]
             plain = sum_to_one(values, axis=3 if last else 1)
-            doubt = ""
-            if rows * _COARSE < seen.input_size[0]:
+            doubt = fix = ""
+            if rows * COARSE < seen.input_size[0]:
+                name = "segmentation_last" if last else "segmentation"
                 doubt = "its cells are large for a mask: they may be a detector's"
+                fix = f"if it is a mask, set head to {name}; else set head to {OWN_DECODER}"
             return Match(
                 partial(MaskDecoder, seen.input_size, last=last, plain=plain),
                 classes,
@@ -187,6 +196,7 @@ def _match_maps(seen: Inspected, *, last: bool) -> Match | None:
                 + (", classes last" if last else "")
                 + (", probabilities" if plain else ""),
                 doubt,
+                fix=fix,
             )
     return None
 

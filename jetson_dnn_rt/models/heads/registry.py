@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 
 from jetson_dnn_rt.config.suggestions import suggest
 from jetson_dnn_rt.errors import ModelError
-from jetson_dnn_rt.models.heads.base import Decoder, Inspected, Kind, Layout, Match
+from jetson_dnn_rt.models.heads.base import OWN_DECODER, Decoder, Inspected, Kind, Layout, Match
 from jetson_dnn_rt.models.heads.custom import is_custom, make_layout
 
 _HEADS = ("yolo", "yolo_extras", "end_to_end", "detr", "box_lists", "logits", "class_maps")
@@ -91,19 +91,13 @@ def recognise_head(seen: Inspected, head: str = "auto", kind: Kind | None = None
     else:
         layouts = LAYOUTS
     readings = [
-        _Reading(layout, match)
+        _Reading(layout, match.judge())
         for layout in layouts.values()
         if (match := layout.match(seen)) is not None
     ]
-    chosen = _choose(seen, readings, head)
+    chosen = _choose(seen, readings, head, kind)
     if kind is not None and chosen.layout.kind != kind:
-        found = f"{chosen.layout.kind} ({chosen.layout.name}: {chosen.match.reason})"
-        raise ModelError(
-            f"the task needs a model for {kind}, this one is for {found}; fix: set kind to "
-            f"{chosen.layout.kind}; or, if its outputs only look so, head to a decoder of your "
-            "own, package.module:Class (docs/models.md)",
-            "kind",
-        )
+        raise _refuse_kind(kind, chosen)
     match = chosen.match
     if seen.metadata.end_to_end and chosen.layout.kind == "detection" and match.classes:
         raise ModelError(
@@ -122,7 +116,26 @@ def recognise_head(seen: Inspected, head: str = "auto", kind: Kind | None = None
     )
 
 
-def _choose(seen: Inspected, readings: list[_Reading], head: str) -> _Reading:
+def _refuse_kind(kind: Kind, found: _Reading) -> ModelError:
+    """The error for a task of another kind than what the outputs look like."""
+    other = found.layout.kind
+    fix = f"set kind to {other}; or, if its outputs only look so, head to {OWN_DECODER}"
+    if (kind, other) == ("detection", "segmentation"):
+        # The raw grid of a detector has the shape of a mask, and would be published as one.
+        fix = (
+            "of a detector, export it with the decoding of its boxes in the graph, or set head to "
+            f"{OWN_DECODER}; of a network for masks, set kind to segmentation"
+        )
+    return ModelError(
+        f"the task needs a model for {kind}, this one is for {other} ({found.layout.name}: "
+        f"{found.match.reason}), as far as its outputs tell; fix: {fix}",
+        "kind",
+    )
+
+
+def _choose(
+    seen: Inspected, readings: list[_Reading], head: str, kind: Kind | None = None
+) -> _Reading:
     """The reading to take of those whose shapes fit."""
     shapes = " and ".join(str(list(shape)) for shape in seen.shapes) or "none"
     about = f"outputs {shapes} of an input of {seen.input_size[0]}x{seen.input_size[1]}"
@@ -150,7 +163,8 @@ def _choose(seen: Inspected, readings: list[_Reading], head: str) -> _Reading:
             form = LAYOUTS[head].form if head in LAYOUTS else "other outputs"
             raise ModelError(f"head {head!r} needs {form}, the {about} {text}")
         if asked[0].match.fault:
-            raise ModelError(f"head {head!r} cannot be right: {asked[0].match.fault}")
+            fix = f"; fix: {asked[0].match.fix}" if asked[0].match.fix else ""
+            raise ModelError(f"head {head!r} cannot be right: {asked[0].match.fault}{fix}")
         return asked[0]
     sound = [reading for reading in readings if not reading.match.fault]
     # The metadata dispel doubts: the file has said which of the readings it is.
@@ -159,11 +173,14 @@ def _choose(seen: Inspected, readings: list[_Reading], head: str) -> _Reading:
         return sure[0]
     if readings and not sound:
         texts = "\n".join(reading.text for reading in readings)
+        fixes = {reading.match.fix for reading in readings if reading.match.fix}
         raise ModelError(
-            f"{about} fit no known head; by their shapes alone they could be\n{texts}\nfix: set "
-            "head to package.module:Class, a decoder of your own (docs/models.md)"
+            f"{about} fit no known head; by their shapes alone they could be\n{texts}\nfix: "
+            f"{fixes.pop() if len(fixes) == 1 else f'set head to {OWN_DECODER}'}"
         )
     if readings:
+        if kind is not None and all(reading.layout.kind != kind for reading in sound):
+            raise _refuse_kind(kind, sound[0])
         texts = "\n".join(reading.text for reading in sure or readings)
         names = ", ".join(reading.layout.name for reading in sure or sound)
         fix = f"set head to what it is: {names}"
@@ -172,5 +189,5 @@ def _choose(seen: Inspected, readings: list[_Reading], head: str) -> _Reading:
         raise ModelError(f"it is not certain how {about} are to be read:\n{texts}\nfix: {fix}")
     raise ModelError(
         f"{about} fit no known head, which `jetson-dnn-rt inspect` lists; fix: set head to "
-        "package.module:Class, a decoder of your own (docs/models.md)"
+        f"{OWN_DECODER}"
     )

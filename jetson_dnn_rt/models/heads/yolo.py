@@ -22,8 +22,6 @@ from jetson_dnn_rt.models.heads.base import (
     Layout,
     Match,
     Outputs,
-    check_pixels,
-    check_scores,
     describe_cells,
 )
 from jetson_dnn_rt.models.heads.boxes import finish, to_corners
@@ -118,18 +116,18 @@ def _match_yolox(seen: Inspected, *, raw: bool) -> Match | None:
                 columns - 5,
                 f"{cells} rows = {describe_cells(strides)}" + ("" if doubt else f", {sizes}"),
                 doubt or _find_rows_of_v8(seen, columns, raw),
-                check_scores(rows[:, 4:]) or _check_decoded(rows, raw),
+                "" if raw else _check_classes(rows[:, 5:]),
+                scores=rows[:, 4:],
+                pixels=None if raw else rows[:, :4],
             )
     return None
 
 
-def _check_decoded(rows: npt.NDArray[np.floating], raw: bool) -> str:
-    """Fault of rows of boxes in pixels; empty where there is none."""
-    if raw:
-        return ""
-    if np.any(rows[:, 5:]) and np.all(rows[:, 5:] == np.rint(rows[:, 5:])):
+def _check_classes(scores: npt.NDArray[np.floating]) -> str:
+    """Fault of values that are read as the scores of classes; empty where there is none."""
+    if np.any(scores) and np.all(scores == np.rint(scores)):
         return "its class scores would be whole numbers: a class"
-    return check_pixels(rows[:, :4])
+    return ""
 
 
 _USUAL = (1, 80)
@@ -160,9 +158,8 @@ def _match_yolov8_rows(seen: Inspected) -> Match | None:
                 columns - 4,
                 f"{cells} rows = {describe_cells(strides)}, no objectness",
                 "" if known else "it may be YOLOX's, decoded, with an objectness",
-                check_scores(rows[:, 4:])
-                or _check_decoded(rows[:, :5], False)
-                or check_pixels(rows[:, :4]),
+                scores=rows[:, 4:],
+                pixels=rows[:, :4],
             )
     return None
 
@@ -177,8 +174,8 @@ def _match_yolov5(seen: Inspected) -> Match | None:
                     lambda: decode_yolov5,
                     columns - 5,
                     f"{rows} rows = 3 x {describe_cells(strides)}",
-                    fault=check_scores(seen.outputs[0][0, :, 4:])
-                    or check_pixels(seen.outputs[0][0, :, :4]),
+                    scores=seen.outputs[0][0, :, 4:],
+                    pixels=seen.outputs[0][0, :, :4],
                 )
     return None
 
@@ -192,7 +189,8 @@ def _match_yolov8(seen: Inspected) -> Match | None:
                 rows - 4,
                 f"{cells} columns = {describe_cells(strides)}",
                 find_angle(scores),
-                check_scores(scores) or check_pixels(seen.outputs[0][0, :4]),
+                scores=scores,
+                pixels=seen.outputs[0][0, :4].T,
             )
     return None
 

@@ -21,7 +21,6 @@ from jetson_dnn_rt.models.heads.base import (
     Layout,
     Match,
     Outputs,
-    check_pixels,
     check_scores,
     describe_cells,
 )
@@ -122,8 +121,8 @@ def _match_seg(seen: Inspected) -> Match | None:
         partial(SegDecoder, seen.input_size, classes, order),
         classes,
         f"{cells} columns = {describe_cells(strides)}, {masks} prototypes of masks",
-        fault=check_scores(seen.outputs[order[0]][0, 4 : 4 + classes])
-        or check_pixels(seen.outputs[order[0]][0, :4]),
+        scores=seen.outputs[order[0]][0, 4 : 4 + classes],
+        pixels=seen.outputs[order[0]][0, :4].T,
     )
 
 
@@ -138,8 +137,8 @@ def _match_v5_seg(seen: Inspected) -> Match | None:
         partial(SegDecoder, seen.input_size, classes, order, _read_rows),
         classes,
         f"{rows} rows = 3 x {describe_cells(strides)}, {masks} prototypes of masks",
-        fault=check_scores(seen.outputs[order[0]][0, :, 4 : 5 + classes])
-        or check_pixels(seen.outputs[order[0]][0, :, :4]),
+        scores=seen.outputs[order[0]][0, :, 4 : 5 + classes],
+        pixels=seen.outputs[order[0]][0, :, :4],
     )
 
 
@@ -175,7 +174,8 @@ def _match_pose(seen: Inspected) -> Match | None:
                 classes,
                 f"{cells} columns = {describe_cells(strides)}, {describe_keypoints(shape)}",
                 "" if known else "no metadata say so",
-                check_scores(output[4 : 4 + classes]) or check_pixels(output[:4]),
+                scores=output[4 : 4 + classes],
+                pixels=output[:4].T,
             )
     return None
 
@@ -194,7 +194,8 @@ def _match_obb(seen: Inspected) -> Match | None:
                 rows - 5,
                 f"{cells} columns = {describe_cells(strides)}, the last row angles",
                 "" if said else "no metadata say so",
-                check_scores(output[4:-1]) or check_pixels(output[:4]),
+                scores=output[4:-1],
+                pixels=output[:4].T,
             )
     return None
 

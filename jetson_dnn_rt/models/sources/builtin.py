@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import numpy.typing as npt
 
 from jetson_dnn_rt.config.suggestions import suggest
@@ -54,6 +55,6 @@ class BuiltinOrigin:
         """The module that the file was exported from, with its weights."""
         return builtin.load(self._name)
 
-    def probe(self, height: int, width: int) -> tuple[npt.NDArray[Any], ...]:
+    def probe(self, image: npt.NDArray[np.float32]) -> tuple[npt.NDArray[Any], ...]:
         """See `probe_onnx`."""
-        return probe_onnx(self, (height, width), f"builtin:{self._name}")
+        return probe_onnx(self, image, f"builtin:{self._name}")

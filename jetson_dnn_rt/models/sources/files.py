@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from jetson_dnn_rt.errors import BackendUnavailableError, ModelError
+from jetson_dnn_rt.safety.small_files import describe_pointer
 from jetson_dnn_rt.safety.trust import open_code
 
 if TYPE_CHECKING:
@@ -53,7 +54,10 @@ def read_model_file(path: Path, *, is_code: bool = False) -> bytes:
                 raise ModelError(
                     f"model file {path} has {status.st_size} bytes, at most {MAX_MODEL_BYTES}"
                 )
-            return file.read(status.st_size)
+            data = file.read(status.st_size)
+        if pointer := describe_pointer(data[:64]):
+            raise ModelError(f"model file {path} {pointer}")
+        return data
     except FileNotFoundError as error:
         where = "" if path.is_absolute() else f" in {Path.cwd()}"
         raise ModelError(f"model file {path} does not exist{where}; correct the path") from error

@@ -90,8 +90,9 @@ class NullOrigin:
         self.script = script
         self._kind = kind
 
-    def probe(self, height: int, width: int) -> tuple[npt.NDArray[Any], ...]:
+    def probe(self, image: npt.NDArray[np.float32]) -> tuple[npt.NDArray[Any], ...]:
         """The outputs: few boxes, or maps of an eighth of the size."""
+        height, width = image.shape[2:]
         shapes = _OUTPUTS[self._kind]
         if self._kind == "segmentation":
             shapes = ((1, 2, -(-height // 8), -(-width // 8)),)

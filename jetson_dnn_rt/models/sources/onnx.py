@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import numpy.typing as npt
 
 from jetson_dnn_rt.errors import BackendUnavailableError, ModelError
 from jetson_dnn_rt.models.metadata import read_metadata
-from jetson_dnn_rt.models.model import Opened, Origin, SourceOptions, make_probe_input
+from jetson_dnn_rt.models.model import Opened, Origin, SourceOptions
 from jetson_dnn_rt.models.sources.files import hash_bytes, import_package, read_model_file
 from jetson_dnn_rt.models.sources.onnx_interface import (
     adapt,
@@ -87,7 +89,7 @@ class OnnxOrigin:
 
         return convert_to_torch(self._data, str(self._path))
 
-    def probe(self, height: int, width: int) -> tuple[npt.NDArray[Any], ...]:
+    def probe(self, image: npt.NDArray[np.float32]) -> tuple[npt.NDArray[Any], ...]:
         """See `probe_onnx`; zeros of the shapes in the file where TensorRT alone can run it."""
         if self._plugins:
             logger.info(
@@ -96,10 +98,11 @@ class OnnxOrigin:
             )  # fmt: skip
             return make_outputs(self._path, _parse(self._path, self._data)[0])
         try:
-            return probe_onnx(self, (height, width), str(self._path))
+            return probe_onnx(self, image, str(self._path))
         except ModelError as error:
             if self._size_asked is None:
                 raise
+            height, width = image.shape[2:]
             raise ModelError(
                 f"{error}; fix: another input_size than {height}x{width}: many networks take only "
                 "multiples of 32",
@@ -107,9 +110,10 @@ class OnnxOrigin:
             ) from error
 
 
-def probe_onnx(origin: Origin, size: tuple[int, int], name: str) -> tuple[npt.NDArray[Any], ...]:
+def probe_onnx(
+    origin: Origin, image: npt.NDArray[np.float32], name: str
+) -> tuple[npt.NDArray[Any], ...]:
     """Run a network that is ONNX once: on ONNX Runtime where it is installed, else on torch."""
-    image = make_probe_input(*size)
     if importlib.util.find_spec("onnxruntime") is not None:
         return run_onnx(origin.onnx_model(), [image], name)
     if importlib.util.find_spec("torch") is not None:
@@ -131,10 +135,8 @@ def _parse(path: Path, data: bytes) -> tuple[onnx.ModelProto, bool]:
         raise ModelError(f"{path} is damaged or no ONNX file; {EXPORT}") from error
     for tensor in _find_tensors(model):
         if tensor.data_location == onnx.TensorProto.EXTERNAL or tensor.external_data:
-            raise ModelError(
-                f"{path} keeps the tensor {tensor.name[:100]!r} in another file: save it as a "
-                "single file"
-            )
+            raise _refuse_external(path, tensor)
+    _check_versions(path, model)
     if not model.graph.node or not model.graph.output:
         raise ModelError(f"{path} is damaged or no ONNX file: it holds no graph; {EXPORT}")
     is_sorted = not sort_nodes(model)
@@ -144,6 +146,41 @@ def _parse(path: Path, data: bytes) -> tuple[onnx.ModelProto, bool]:
     except (onnx.checker.ValidationError, UnicodeDecodeError) as error:  # a text of other bytes
         raise ModelError(f"{path} is damaged or no valid ONNX: {error}") from error
     return model, is_sorted
+
+
+def _refuse_external(path: Path, tensor: onnx.TensorProto) -> ModelError:
+    """The error for a tensor that is in another file, which the model's hash does not cover."""
+    place = next((entry.value for entry in tensor.external_data if entry.key == "location"), "")
+    text = f"{path} keeps the tensor {tensor.name[:100]!r} in another file"
+    if not place or place in (".", "..") or Path(place).name != place or not place.isprintable():
+        return ModelError(f"{text}, and not in one beside it; {EXPORT}")
+    path = path.expanduser()
+    single = path.with_name(f"{path.stem}_single.onnx")
+    code = f"import onnx; onnx.save(onnx.load({str(path)!r}), {str(single)!r})"
+    missing = ""
+    if not (path.parent / place).is_file():
+        missing = f"copy {place[:200]}, which belongs to it, into {path.parent}; then "
+    return ModelError(
+        f"{text}, {place[:200]}; fix: {missing}make a single file of both: python3 -c "
+        f"{shlex.quote(code)} and use onnx:{single}; or export it with external_data=False"
+    )
+
+
+def _check_versions(path: Path, model: onnx.ModelProto) -> None:
+    """Refuse a format or operators that the package onnx here is too old for."""
+    import onnx
+
+    needs = {"the format of version": (model.ir_version, onnx.IR_VERSION)}
+    for imported in model.opset_import:
+        if imported.domain in ("", "ai.onnx"):
+            needs["operators of opset"] = (imported.version, onnx.defs.onnx_opset_version())
+    for what, (wanted, known) in needs.items():
+        if wanted > known:
+            raise ModelError(
+                f"{path} needs {what} {wanted}, and the package onnx {onnx.__version__} knows "
+                f"none above {known}; fix: pip install --upgrade onnx onnxruntime, or export the "
+                "network with an older opset_version, as 17"
+            )
 
 
 def _find_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:

@@ -25,16 +25,23 @@ from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
+import numpy.typing as npt
 
 from jetson_dnn_rt.config.suggestions import find_similar
 from jetson_dnn_rt.errors import ConfigurationError, ModelError, blaming
 from jetson_dnn_rt.models.heads.base import Inspected, Kind
-from jetson_dnn_rt.models.heads.labels import resolve_labels
+from jetson_dnn_rt.models.heads.labels import name_class, resolve_labels
 from jetson_dnn_rt.models.heads.registry import Head, find_layout, recognise_head
 from jetson_dnn_rt.models.heads.yolo import ULTRALYTICS_INPUTS
 from jetson_dnn_rt.models.input.preprocessing import Preprocessing
 from jetson_dnn_rt.models.metadata import MAX_SIDE
-from jetson_dnn_rt.models.model import Model, Opened, SourceOptions
+from jetson_dnn_rt.models.model import (
+    Model,
+    Opened,
+    SourceOptions,
+    make_lively_inputs,
+    make_probe_input,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -142,8 +149,16 @@ def _guess(source: str) -> str:
             meant = f"onnx:{name or source}"
         case ".pt2":
             meant = f"exported:{name or source}"
-        case ".pt" | ".pth" | ".safetensors":
+        case ".pt" | ".pth" | ".safetensors" | ".ckpt":
             return "; a file of weights is no model: export it to ONNX (docs/models.md)"
+        case ".engine" | ".plan" | ".trt":
+            return (
+                "; an engine fits one GPU and one version of TensorRT, and is code: give the ONNX "
+                "file it was built from, as onnx:PATH, with the variant full@tensorrt-fp16 "
+                "(docs/variants.md)"
+            )
+        case ".pb" | ".tflite" | ".h5" | ".keras" | ".xml" | ".caffemodel" | ".weights":
+            return "; export it to ONNX with its framework: onnx:PATH (docs/models.md)"
         case _ if builtin := find_similar(source, NAMES):
             meant = f"builtin:{builtin}"
         case _ if similar := find_similar(scheme, SOURCES):
@@ -154,24 +169,46 @@ def _guess(source: str) -> str:
 
 
 def inspect_network(opened: Opened, options: SourceOptions) -> Inspected:
-    """Do the second step: run it once on a grey picture."""
+    """Do the second step: run it once on a grey picture.
+
+    A network that gives a row for each object may give none for it: then on others.
+    """
     size = opened.input_size
-    probed = opened.origin.probe(*size)
+    outputs = grey = _probe(opened, make_probe_input(*size))
+    if _is_empty(grey):
+        for image in make_lively_inputs(*size):
+            lively = _probe(opened, image)
+            # Of one row in the place of none nobody could tell that it is no batch.
+            same = all(
+                here.ndim == there.ndim and (there.shape[0], here.shape[0]) != (0, 1)
+                for here, there in zip(lively, grey, strict=True)
+            )
+            if same and not _is_empty(lively):
+                outputs = lively
+                break
+    return Inspected(outputs, size, opened.output_names, opened.metadata, bool(options.outputs))
+
+
+def _is_empty(outputs: Sequence[npt.NDArray[Any]]) -> bool:
+    """Whether an output has no values: there is no object, and so no row."""
+    return any(not output.size for output in outputs)
+
+
+def _probe(opened: Opened, image: npt.NDArray[np.float32]) -> tuple[npt.NDArray[Any], ...]:
+    probed = opened.origin.probe(image)
     if not all(isinstance(output, np.ndarray) for output in probed):
         raise ModelError("an output is a list, not a tensor; fix: name the others in `outputs`")
-    outputs = tuple(
+    for output in probed:
+        if output.dtype.kind not in "fiub" or not output.ndim:
+            raise ModelError(
+                f"an output is {output.dtype} {list(output.shape)}, needed are numbers with a "
+                "batch; fix: name the others in `outputs`"
+            )
+    return tuple(
         # Masks that were compared with a threshold inside.
         output.astype(np.uint8) if output.dtype == np.bool_ else output
         for output in probed
     )
-    for output in outputs:
-        # A list may be empty: nothing is seen in a grey picture.
-        if output.dtype.kind not in "fiu" or not output.ndim or 0 in output.shape[1:]:
-            raise ModelError(
-                f"an output is {output.dtype} {list(output.shape)} for a grey picture, needed are "
-                "numbers with a batch; fix: name the others in `outputs`"
-            )
-    return Inspected(outputs, size, opened.output_names, opened.metadata, bool(options.outputs))
 
 
 def make_model(
@@ -204,7 +241,12 @@ def make_model(
         if guessed:
             classes = find_layout(found.name).default_classes
         with blaming("labels"):
-            names = resolve_labels(labels, embedded, found.kind, classes)
+            # Names that are only likely would be taken for true: a wrong "car" is worse than none.
+            names = (
+                tuple(name_class((), i) for i in range(classes))
+                if guessed
+                else resolve_labels(labels, embedded, found.kind, classes)
+            )
     except ModelError as error:
         raise ModelError(f"{source}: {error}", error.parameter) from error
     said = f", metadata of {opened.metadata.exporter}" if opened.metadata.exporter else ""
@@ -222,6 +264,13 @@ def make_model(
             "%s: labels replace the names in the file, %s ...; fix: leave them out to have those",
             source, ", ".join(embedded[:3]),
         )  # fmt: skip
+    if _is_empty(seen.outputs):
+        logger.warning(
+            "%s: none of the pictures it was tried on gave an object: head %s was recognised by "
+            "the shapes of its outputs alone, their values could not be checked; fix: look at its "
+            "results on pictures of yours: jetson-dnn-rt inspect %s --frames DIR",
+            source, found.name, source,
+        )  # fmt: skip
     if replaced:
         logger.warning(
             "%s: the parameters replace the preprocessing that the model comes with: %s; wrong "
@@ -231,7 +280,8 @@ def make_model(
     if guessed:
         logger.warning(
             "%s: neither the file nor the outputs tell how many classes there are: %d were "
-            "assumed, %s ... fix: set labels", source, len(names), ", ".join(names[:3]),
+            "assumed, without names. fix: set labels to a name for each class or a file of them%s",
+            source, len(names), _OF_COCO.get(len(names), ""),
         )  # fmt: skip
     if assumed:
         logger.warning(
@@ -246,6 +296,12 @@ def make_model(
         opened.metadata, opened.output_names, assumed, guessed,
     )  # fmt: skip
 
+
+_OF_COCO = {
+    80: ", or to coco80 if it was trained on COCO",
+    91: ", or to coco91 if it was trained on COCO, as torchvision's are",
+}
+"""For the numbers of classes that COCO's networks have."""
 
 _COLOURS = ("color", "scale", "mean", "std")
 """The four fields of a preprocessing whose wrong values nobody notices but by the results."""

@@ -9,6 +9,7 @@ import copy
 import importlib.util
 import inspect
 import io
+import re
 import threading
 import warnings
 from collections.abc import Callable, Sequence
@@ -18,13 +19,14 @@ import numpy as np
 import numpy.typing as npt
 
 from jetson_dnn_rt.errors import BackendUnavailableError, ModelError
-from jetson_dnn_rt.models.model import PROBE_VALUE, make_probe_input
+from jetson_dnn_rt.models.model import PROBE_VALUE
 from jetson_dnn_rt.models.sources.files import MAX_MODEL_BYTES
 
 if TYPE_CHECKING:
     import torch
 
 _OPSET = 17  # the newest that the exporter of torch 2.1 (JetPack 6) writes
+_TOO_NEW = re.compile(r"model IR version|[Oo]pset \d+ is under development")
 _EXPORT_TOLERANCE = 1e-3  # of the largest value
 
 
@@ -63,7 +65,18 @@ def run_onnx(
         names = [value.name for value in session.get_inputs()]
         return tuple(session.run(None, dict(zip(names, inputs, strict=True))))
     except Exception as error:  # ONNX Runtime's own classes share no base but Exception
-        raise ModelError(f"{what} cannot be run: {error}") from error
+        raise ModelError(f"{what} cannot be run: {describe_onnx_error(error)}") from error
+
+
+def describe_onnx_error(error: Exception) -> str:
+    """What ONNX Runtime says, and what to do where it is only too old for the file."""
+    text = str(error)
+    if _TOO_NEW.search(text):
+        text += (
+            "; fix: pip install --upgrade onnxruntime, or export the network with an older "
+            "opset_version, as 17"
+        )
+    return text
 
 
 class TorchOrigin:
@@ -98,9 +111,9 @@ class TorchOrigin:
                 self._onnx = export_onnx(module, ((1, 3, *self._input_size),), self._name)
             return self._onnx
 
-    def probe(self, height: int, width: int) -> tuple[npt.NDArray[Any], ...]:
+    def probe(self, image: npt.NDArray[np.float32]) -> tuple[npt.NDArray[Any], ...]:
         """Run once on torch."""
-        return run_module(self._make_module(), [make_probe_input(height, width)], self._name)
+        return run_module(self._make_module(), [image], self._name)
 
 
 def export_onnx(
