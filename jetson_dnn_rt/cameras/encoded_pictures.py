@@ -37,6 +37,10 @@ _BYTES_PER_PIXEL = 6
 MAX_CHUNKS_PER_KIB = 1
 """Chunks of pixels in a PNG, besides `MAX_SEGMENTS`: libpng writes 8 KiB into each."""
 
+SIXTEEN_BITS = (
+    "16 bits a sample, of which nothing says what is black and what is white; fix: publish 8 bits"
+)
+
 _PNG_HEAD = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"
 _PNG_END = b"\x00\x00\x00\x00IEND\xaeB`\x82"
 _SOS, _TEM = 0xDA, 0x01
@@ -67,24 +71,33 @@ def check_size(height: int, width: int) -> None:
         raise BadImageError("size", text)
 
 
-def decode_picture(data: npt.NDArray[np.uint8]) -> Image:
-    """Decode a JPEG or PNG file, uint8 [H, W, 3] in the order bgr.
+def decode_picture(data: npt.NDArray[np.uint8], encoding: str = "bgr8") -> Image:
+    """Decode a JPEG or PNG file, uint8 [H, W, 3], or [H, W] where `encoding` is a mosaic's.
+
+    `encoding` is of `ENCODINGS`: what the first of a pixel's colours is called is not checked.
 
     The picture is returned as stored: an orientation in its EXIF data is not applied, so that
     boxes and camera calibration are in the pixels of the sensor. BadImageError when it is neither
     JPEG nor PNG, too large, or damaged.
     """
     height, width, data = _read_headers(data)
-    if fault := ENCODINGS["bgr8"].find_size_fault(height, width):
+    layout = ENCODINGS[encoding]
+    if fault := layout.find_size_fault(height, width):
         raise BadImageError("size", f"compressed image: {fault}")
+    mosaic = layout.layout == "bayer"
+    colour = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
     try:
-        image = cv2.imdecode(data, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
+        image = cv2.imdecode(data, cv2.IMREAD_UNCHANGED if mosaic else colour)
     except (cv2.error, MemoryError, ValueError) as error:
         text = f"{width}x{height} pixels: {' '.join(str(error).split())[:200]}"
         raise BadImageError("truncated", f"compressed image of {text}") from error
     if image is None:
         raise BadImageError("truncated", f"{len(data)} bytes of compressed image are damaged")
-    if image.shape != (height, width, 3) or image.dtype != np.uint8:
+    if mosaic and (image.ndim != 2 or image.dtype != np.uint8):
+        channels = 1 if image.ndim == 2 else image.shape[2]
+        has = f"{channels} channels of {8 * image.itemsize} bits"
+        raise BadImageError("format", f"declared as {encoding}, a mosaic of bytes, but has {has}")
+    if image.shape != layout.shape(height, width) or image.dtype != np.uint8:
         text = f"was decoded as {image.shape} of {image.dtype}"
         raise BadImageError("size", f"compressed image of {width}x{height} pixels {text}")
     return np.asarray(image, np.uint8)
@@ -109,8 +122,10 @@ def _read_png(file: npt.NDArray[np.uint8]) -> tuple[int, int, npt.NDArray[np.uin
     data, begin = file.data, len(_PNG_HEAD) + 13 + 4  # behind the contents is a checksum
     if len(data) < begin:
         raise BadImageError("truncated", f"PNG of {len(data)} bytes ends in its header")
-    width, height = struct.unpack_from(">II", data, len(_PNG_HEAD))
+    width, height, bits, kind_of_colour = struct.unpack_from(">IIBB", data, len(_PNG_HEAD))
     check_size(height, width)
+    if (bits, kind_of_colour) == (16, 0):  # a distance, or what a sensor counted
+        raise BadImageError("encoding", f"grey PNG: {SIXTEEN_BITS}")
     kept = [data[:begin]]
     for _ in range(MAX_SEGMENTS):
         if begin + 8 > len(data):

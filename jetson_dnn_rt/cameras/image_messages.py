@@ -14,7 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from jetson_dnn_rt.cameras.encoded_pictures import BadImageError, check_size, decode_picture
+from jetson_dnn_rt.cameras.encoded_pictures import (
+    SIXTEEN_BITS,
+    BadImageError,
+    check_size,
+    decode_picture,
+)
 from jetson_dnn_rt.frames import Frame, Image
 from jetson_dnn_rt.models.input.encodings import ENCODINGS, SAME_AS
 
@@ -23,6 +28,9 @@ MAX_FRAME_ID = 256
 
 MAX_PADDING = 4096
 """Bytes that a row, and the data, may have beyond the limits in `view_image`."""
+
+_COLOURS = ("rgb8", "rgba8", "bgr8", "bgra8")
+_LONGEST_FORMAT = 80
 
 _MORE_ROWS = 16
 """Rows allowed after those of the picture: decoders of video write whole macroblocks."""
@@ -63,7 +71,8 @@ def view_image(message: Any, sequence: int) -> Frame:
     encoding = ENCODINGS.get(name)
     if encoding is None:
         known = ", ".join(sorted((*ENCODINGS, *SAME_AS)))
-        text = f"encoding {message.encoding[:40]!r} is not one of {known}"
+        more = f"; it has {SIXTEEN_BITS}" if "16" in message.encoding else ""
+        text = f"encoding {message.encoding[:40]!r} is not one of {known}{more}"
         raise BadImageError("encoding", text)
     if fault := encoding.find_size_fault(height, width):
         raise BadImageError("size", f"{message.encoding}: {fault}")
@@ -89,11 +98,49 @@ def view_image(message: Any, sequence: int) -> Frame:
 def decode_image(message: Any, sequence: int) -> Frame:
     """Decode a ``sensor_msgs/msg/CompressedImage`` (JPEG or PNG) into a frame.
 
-    BadImageError when it is neither, too large or damaged, or when `frame_id` is too long.
+    BadImageError when it is neither, too large or damaged, when its format declares what is not
+    read, or when `frame_id` is too long.
     """
     check_frame_id(message.header)
-    image = decode_picture(np.frombuffer(message.data, np.uint8))
+    encoding = _read_format(message.format)
+    try:
+        image = decode_picture(np.frombuffer(message.data, np.uint8), encoding)
+    except BadImageError as error:
+        if error.reason != "format" or not message.format:
+            raise
+        text = f"{error} (its format is {message.format[:_LONGEST_FORMAT]!r})"
+        raise BadImageError("format", text) from None
     header, copied = message.header, image.nbytes
     return Frame(
-        image, "bgr8", stamp_to_ns(header), sequence, header.frame_id, image, copied_bytes=copied
+        image, encoding, stamp_to_ns(header), sequence, header.frame_id, image, copied_bytes=copied
     )
+
+
+def _read_format(text: str) -> str:
+    """Encoding of the decoded picture, by the format that the sender declares.
+
+    compressed_image_transport writes ``<raw>; <codec> compressed <stored>``: the encoding of the
+    raw topic, and what its pixels were converted to. The latter is left out of a PNG of what is no
+    colour, and of a JPEG by ROS 1, where the pixels were not converted; before Groovy always, and
+    colours were stored as rgb. Other senders write ``jpeg`` or ``png``.
+
+    A decoder takes the first channel for blue, whatever was put there. Grey becomes three equal
+    colours.
+    """
+    raw, more, codec = text.partition(";")
+    raw, (_, _, stored) = raw.strip(), codec.partition("compressed")
+    if "compressedDepth" in codec:
+        raise BadImageError(
+            "encoding",
+            f"format {text[:_LONGEST_FORMAT]!r}: these are distances, not a picture; fix: "
+            "subscribe to the colour image's topic, <topic>/compressed",
+        )
+    if not more:
+        return "bgr8"
+    found = stored.strip() or raw
+    if "16" in found:
+        raise BadImageError("encoding", f"format {text[:_LONGEST_FORMAT]!r}: {SIXTEEN_BITS}")
+    if found in ENCODINGS and ENCODINGS[found].layout == "bayer":
+        return found
+    as_rgb = ("rgb8", "rgba8") if stored.strip() else _COLOURS
+    return "rgb8" if found in as_rgb else "bgr8"

@@ -253,4 +253,6 @@ def _make_raw(types: Any, stamp_ns: int, image: Image) -> Any:
 
 def _make_compressed(types: Any, stamp_ns: int, image: Image) -> Any:
     _, data = cv2.imencode(".jpg", image, (cv2.IMWRITE_JPEG_QUALITY, _QUALITY))
-    return types[_COMPRESSED](_make_header(types, stamp_ns), "jpeg", data.ravel())
+    header = _make_header(types, stamp_ns)
+    # As compressed_image_transport declares it.
+    return types[_COMPRESSED](header, "bgr8; jpeg compressed bgr8", data.ravel())

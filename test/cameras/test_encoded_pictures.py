@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jetson_dnn_rt.cameras.bgr import copy_as_bgr
 from jetson_dnn_rt.cameras.encoded_pictures import (
     MAX_PIXELS,
     BadImageError,
@@ -31,8 +32,8 @@ from jetson_dnn_rt.cameras.image_messages import decode_image
 class Message:
     """A ``sensor_msgs/msg/CompressedImage`` as far as it is read."""
 
-    def __init__(self, data):
-        self.data = data
+    def __init__(self, data, form="jpeg"):
+        self.data, self.format = data, form
         self.header = SimpleNamespace(stamp=SimpleNamespace(sec=0, nanosec=0), frame_id="front")
 
 
@@ -41,6 +42,97 @@ def reason_of(data):
         decode_image(Message(data), 0)
     assert len(str(caught.value)) < 400
     return caught.value.reason
+
+
+RED, BLUE = (0, 0, 255), (255, 0, 0)  # as OpenCV orders them
+MOSAIC = np.zeros((64, 64), np.uint8)
+MOSAIC[::2, ::2] = 255
+"""Pure red through a colour filter that begins with red."""
+
+
+def decode_as(form, image, suffix=None):
+    """Frame of a picture that was stored as it is, under a format."""
+    suffix = suffix or (".png" if "png" in form else ".jpg")
+    return decode_image(Message(cv2.imencode(suffix, image)[1].tobytes(), form), 0)
+
+
+@pytest.mark.parametrize(
+    ("form", "stored"),
+    [
+        # What compressed_image_transport of Humble, Jazzy and Kilted publishes.
+        ("rgb8; jpeg compressed bgr8", RED),
+        ("bgr8; jpeg compressed bgr8", RED),
+        ("rgba8; png compressed bgr8", RED),
+        ("bgr8; png compressed bgr8", RED),
+        ("bayer_rggb8; png compressed ", MOSAIC),
+        # Of ROS 1, where the mosaic is what is in the JPEG, too.
+        ("bayer_rggb8; jpeg compressed ", MOSAIC),
+        ("bayer_bggr8; jpeg compressed ", np.roll(MOSAIC, (1, 1), (0, 1))),
+        ("bayer_gbrg8; png compressed ", np.roll(MOSAIC, 1, 0)),
+        ("bayer_grbg8; png compressed ", np.roll(MOSAIC, 1, 1)),
+        # Colours in the order of rgb, of Fuerte, and as its successors read the same texts.
+        ("rgb8; jpeg compressed rgb8", BLUE),
+        ("rgb8; jpeg compressed", BLUE),
+        ("bgr8; png compressed ", BLUE),
+        # Other drivers, which store no order of their own.
+        ("jpeg", RED),
+        ("jpg", RED),
+        ("png", RED),
+        ("rgb8", RED),
+        ("", RED),
+    ],
+)
+def test_colours_are_those_of_the_format_that_the_sender_declares(form, stored):
+    image = stored if isinstance(stored, np.ndarray) else np.full((64, 64, 3), stored, np.uint8)
+    frame = decode_as(form, image)
+    middle = copy_as_bgr(frame)[16:48, 16:48].reshape(-1, 3)
+    np.testing.assert_allclose(middle.astype(int), np.tile(RED, (len(middle), 1)), atol=4)
+    assert frame.image.nbytes == frame.copied_bytes
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "bayer_rggb8; jpeg compressed mono8",
+        "mono16; jpeg compressed mono8",
+        "mono8; png compressed ",
+    ],
+)
+def test_what_was_made_grey_before_it_was_stored_is_grey(form):
+    """ROS 2 stores the JPEG of a mosaic as grey: nothing of its colours is left."""
+    frame = decode_as(form, np.full((64, 64), 90, np.uint8))
+    assert frame.encoding == "bgr8"
+    assert np.ptp(frame.image) == 0
+    assert frame.image[0, 0].tolist() == [90, 90, 90]
+
+
+@pytest.mark.parametrize(
+    ("form", "image", "words"),
+    [
+        ("16UC1; compressedDepth png", MOSAIC, "these are distances, not a picture; fix: "),
+        ("32FC1; compressedDepth rvl", MOSAIC, "these are distances"),
+        ("mono16; png compressed ", MOSAIC.astype(np.uint16), "16 bits a sample"),
+        ("bgr16; png compressed bgr16", MOSAIC.astype(np.uint16), "16 bits a sample"),
+        ("png", MOSAIC.astype(np.uint16), "grey PNG: 16 bits a sample"),
+    ],
+)
+def test_distances_and_16_bits_say_what_to_do(form, image, words):
+    with pytest.raises(BadImageError, match=words) as caught:
+        decode_as(form, image, ".png")
+    assert caught.value.reason == "encoding"
+
+
+def test_a_format_that_does_not_fit_its_picture_is_refused():
+    with pytest.raises(
+        BadImageError, match="declared as bayer_rggb8, a mosaic of bytes, but has 3"
+    ):
+        decode_as("bayer_rggb8; jpeg compressed ", np.zeros((8, 8, 3), np.uint8))
+    with pytest.raises(
+        BadImageError, match="compressed image: the width must be even: 7x8 pixels"
+    ):
+        decode_as("bayer_rggb8; png compressed ", np.zeros((8, 7), np.uint8))
+    with pytest.raises(BadImageError, match=r"neither JPEG nor PNG \(its format is 'h264'\)"):
+        decode_image(Message(b"\0\0\0\1gh", "h264"), 0)
 
 
 @pytest.mark.parametrize(("height", "width"), [hostile.FAR_TOO_LARGE, hostile.TOO_LARGE, (64, 80)])

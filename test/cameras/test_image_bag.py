@@ -35,6 +35,7 @@ from rosbags.typesys import Stores, get_typestore
 
 from jetson_dnn_rt.cameras.bags import compression
 from jetson_dnn_rt.cameras.bags.image_bag import BagImage, open_image_bag
+from jetson_dnn_rt.cameras.bgr import copy_as_bgr
 from jetson_dnn_rt.errors import ConfigurationError, SourceError
 
 STORAGES = [
@@ -103,6 +104,18 @@ def test_compressed_images_and_topics_that_are_none(tmp_path):
         open_image_bag(path)
     with pytest.raises(ConfigurationError, match=r"'/header' \(std_msgs.*, but on /left, /right"):
         open_image_bag(path, "/header")
+
+
+def test_the_format_of_compressed_images_is_read(tmp_path):
+    """A mosaic that begins with red is one in a bag, too."""
+    mosaic = np.zeros((8, 8), np.uint8)
+    mosaic[::2, ::2] = 200
+    data = cv2.imencode(".png", mosaic)[1]
+    message = make_compressed(data, form="bayer_rggb8; png compressed ")
+    with open_image_bag(write_bag(tmp_path / "bag", [message])) as bag:
+        frame = bag.read_one(0).frame  # type: ignore[union-attr]
+    assert frame.encoding == "bayer_rggb8"
+    assert copy_as_bgr(frame)[4, 4].tolist() == [0, 0, 200]
 
 
 def test_topics_without_a_message_do_not_make_the_choice_ambiguous(tmp_path):

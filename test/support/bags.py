@@ -41,10 +41,10 @@ def make_picture(image: np.ndarray) -> Any:
     return kind(make_header(0), height, width, "bgr8", 0, width * 3, image.reshape(-1))
 
 
-def make_compressed(data: Any, stamp_ns: int = 0) -> Any:
+def make_compressed(data: Any, stamp_ns: int = 0, form: str = "png") -> Any:
     """A ``sensor_msgs/msg/CompressedImage``."""
     kind = STORE.types["sensor_msgs/msg/CompressedImage"]
-    return kind(make_header(stamp_ns), "png", np.frombuffer(bytes(data), np.uint8))
+    return kind(make_header(stamp_ns), form, np.frombuffer(bytes(data), np.uint8))
 
 
 def make_header(stamp_ns: int) -> Any:

@@ -83,7 +83,7 @@ def test_nothing_of_the_frames_size_is_made(pipeline, encoding):
 def test_a_decoded_picture_counts(pipeline):
     picture = np.random.default_rng(0).integers(0, 256, (HEIGHT, WIDTH, 3), np.uint8)
     message = make_message("bgr8", 2, 2)
-    message.data = cv2.imencode(".jpg", picture)[1].tobytes()
+    message.data, message.format = cv2.imencode(".jpg", picture)[1].tobytes(), "jpeg"
     frame = decode_image(message, 0)
     assert frame.copied_bytes == picture.nbytes
     work = Work(frame)
