@@ -146,7 +146,9 @@ def test_a_build_ends_with_its_node(ros, library, how, monkeypatch):
     ros.wait(lambda: build.progress not in waiting, "the build's progress")
     process = build._process
     assert is_alive(process.pid)
-    assert os.getpriority(os.PRIO_PROCESS, process.pid) == background_build.NICE
+    own = os.getpriority(os.PRIO_PROCESS, 0)  # this run may have a low priority itself
+    wanted = min(own + background_build.NICE, 19)
+    assert os.getpriority(os.PRIO_PROCESS, process.pid) == wanted
     if how == "clean up":
         # It outlives the inactive state.
         bench.node.trigger_deactivate()

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+import os
 import queue
 import threading
 from dataclasses import replace
@@ -264,3 +265,23 @@ def test_a_mailbox_whose_thread_is_killed_goes_on():
     assert handled.get(timeout=60.0) == 2
     mailbox.close()
     assert [one.kind for one in FAULTS.snapshot()] == ["thread drawing: SystemExit"]
+
+
+def test_a_mailbox_adds_to_the_niceness_of_the_process():
+    """Else a process that was started by `nice` would have threads more urgent than its work."""
+    found = []
+
+    def handle(item):
+        found.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+
+    def work():
+        found.append(os.nice(3))
+        mailbox = Mailbox("drawing", handle, nice=10)
+        mailbox.put(1)
+        mailbox.close(5.0, finish=True)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    own, inside = found
+    assert inside == min(19, own + 10)

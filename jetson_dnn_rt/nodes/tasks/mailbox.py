@@ -21,13 +21,15 @@ class Mailbox(Generic[Item]):
     """Calls `handle` for the newest items, one at a time, on a thread called `name`.
 
     An exception is counted and costs that item. While one is handled up to `slots` wait; beyond
-    that the oldest are dropped. `nice` is added to the thread's niceness.
+    that the oldest are dropped. `nice` is added to the niceness of the thread that makes it.
     """
 
     def __init__(
         self, name: str, handle: Callable[[Item], None], *, slots: int = 1, nice: int = 0
     ) -> None:
-        self._handle, self._nice = handle, nice
+        # Not to 0: a process that was started by `nice` would make these threads its most urgent.
+        here = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+        self._handle, self._nice = handle, min(19, here + nice) if nice else 0
         self._items: deque[Item] = deque(maxlen=slots)
         self._condition = threading.Condition()
         self._stopping = False
