@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [os.fspath(ROOT / name) for name in (".", "tools", "test/support")]
 
 from property_examples import load_profiles  # noqa: E402
+from ros_domains import claim_domain, claimed_domain  # noqa: E402
 
 SHARED_DATA = ROOT.parent / "shared" / "data"
 PROFILE = os.fspath(ROOT / "config" / "fastdds_profile.xml")
@@ -28,11 +29,9 @@ PROFILE = os.fspath(ROOT / "config" / "fastdds_profile.xml")
 
 def prepare_ros_environment():
     """Set what rclpy and its middleware read when they are loaded, which is once."""
-    # Two runs on one machine must not hear each other, nor two workers of one run, which
-    # pytest-xdist calls gw0, gw1, ...; nor may another machine.
-    worker = os.environ.get("PYTEST_XDIST_WORKER")
-    number = os.getppid() + int(worker.removeprefix("gw")) if worker else os.getpid()
-    os.environ["ROS_DOMAIN_ID"] = str(1 + number % 100)
+    # Two runs on one machine must not hear each other, nor two workers of one run; nor may
+    # another machine.
+    os.environ["ROS_DOMAIN_ID"] = str(claim_domain())
     os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"
     if os.environ.get("ROS_DISTRO") == "humble":
         os.environ["ROS_LOCALHOST_ONLY"] = "1"
@@ -170,8 +169,9 @@ def empty_domain(monkeypatch):
 
     What a failed test holds on to, above all a DDS participant, stays in the run's domain.
     """
-    number = int(os.environ["ROS_DOMAIN_ID"]) + 49
-    monkeypatch.setenv("ROS_DOMAIN_ID", str(1 + number % 100))
+    with claimed_domain() as number:
+        monkeypatch.setenv("ROS_DOMAIN_ID", str(number))
+        yield
 
 
 @pytest.fixture

@@ -93,7 +93,6 @@ def prepare(folder: Path) -> None:
 
     The tests set the same in their conftest.py.
     """
-    os.environ["ROS_DOMAIN_ID"] = str(1 + os.getpid() % 100)
     os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"
     if os.environ.get("ROS_DISTRO") == "humble":
         os.environ["ROS_LOCALHOST_ONLY"] = "1"
@@ -105,6 +104,9 @@ def prepare(folder: Path) -> None:
             os.environ["AMENT_PREFIX_PATH"] = os.pathsep.join(filter(None, [sys.prefix, *paths]))
     # From this checkout, even if the package is installed.
     sys.path[:0] = [str(ROOT), str(ROOT / "tools"), str(ROOT / "test" / "support")]
+    from ros_domains import claim_domain
+
+    os.environ["ROS_DOMAIN_ID"] = str(claim_domain())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -91,7 +91,9 @@ class Clock:
 def prepare_ros() -> None:
     """Set the ROS domain and the network to this machine, unless a test has; before rclpy."""
     if "PYTEST_CURRENT_TEST" not in os.environ:
-        os.environ["ROS_DOMAIN_ID"] = str(1 + os.getpid() % 100)
+        from ros_domains import claim_domain
+
+        os.environ["ROS_DOMAIN_ID"] = str(claim_domain())
         os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"
         profile = ROOT / "config" / "fastdds_profile.xml"
         os.environ.setdefault("FASTDDS_DEFAULT_PROFILES_FILE", os.fspath(profile))
