@@ -8,6 +8,7 @@ Which there are is in the parameter file; arguments override it where they are g
 
 import os
 import posixpath
+import sys
 from pathlib import Path
 
 from ament_index_python.packages import get_package_share_directory
@@ -26,7 +27,13 @@ from launch_ros.actions import Node
 from launch_ros.substitutions import ExecutableInPackage
 
 from jetson_dnn_rt.cli.environment import choose_profile
-from jetson_dnn_rt.nodes.process.launch_tools import has_package, read_graph, read_switches
+from jetson_dnn_rt.nodes.process.launch_tools import (
+    check_arguments,
+    has_package,
+    read_graph,
+    read_switches,
+)
+from jetson_dnn_rt.safety.starter import name_starter
 from launch import LaunchDescription
 
 PACKAGE = "jetson_dnn_rt"
@@ -84,7 +91,7 @@ BESIDE_IMAGES = ("label_info", "camera_info")
 RESPAWN_DELAY_S = 2.0
 
 # Of these processes only: an including launch file keeps its environment.
-ENVIRONMENT = choose_profile(os.environ)
+ENVIRONMENT = {**choose_profile(os.environ), **name_starter()}
 
 
 def make_node(graph, overrides, process):
@@ -163,6 +170,9 @@ def make_build(graph, overrides):
 
 
 def start(context):
+    known = [name for name, _, _ in ARGUMENTS]
+    given = context.launch_configurations
+    notes = check_arguments("perception.launch.py", known, given, sys.argv)
     values = {name: LaunchConfiguration(name).perform(context) for name, _, _ in ARGUMENTS}
     switches = read_switches(values)
     values |= switches
@@ -174,6 +184,7 @@ def start(context):
     if values["record_bag"]:
         running.append(make_recorder(graph, values["record_bag"]))
     return [
+        *(LogInfo(msg=note) for note in notes),
         # The composed process says it itself.
         *(LogInfo(msg=note) for note in graph.notes if values["composed"] == "false"),
         make_build(graph, overrides),

@@ -3,10 +3,13 @@
 
 """Plots of nodes that run already, in rqt: the plugin Deadlines, or single topics in rqt_plot."""
 
-from launch.actions import DeclareLaunchArgument, OpaqueFunction
+import sys
+
+from launch.actions import DeclareLaunchArgument, LogInfo, OpaqueFunction
 from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
 
+from jetson_dnn_rt.nodes.process.launch_tools import check_arguments
 from launch import LaunchDescription
 
 ARGUMENTS = (
@@ -46,6 +49,8 @@ def make_window(executable, arguments):
 
 
 def start(context):
+    known = [name for name, _, _ in ARGUMENTS]
+    notes = check_arguments("plot.launch.py", known, context.launch_configurations, sys.argv)
     value = {name: LaunchConfiguration(name).perform(context) for name, _, _ in ARGUMENTS}
     namespace, tasks = value["namespace"], split(value["plot_tasks"])
     # Milliseconds and counts on one axis would hide each other.
@@ -60,7 +65,8 @@ def start(context):
     chosen = split(value["plot_with"])
     if unknown := set(chosen) - set(windows):
         raise ValueError(f"plot_with: {', '.join(windows)} expected, not {', '.join(unknown)}")
-    return [make_window(*window) for name in chosen for window in windows[name]]
+    shown = [make_window(*window) for name in chosen for window in windows[name]]
+    return [*(LogInfo(msg=note) for note in notes), *shown]
 
 
 def generate_launch_description():

@@ -1,13 +1,17 @@
 # Copyright 2026 jetson_dnn_rt authors
 # SPDX-License-Identifier: Apache-2.0
 
-"""Runs the nodes on a recorded bag, under its clock; it is played once every task takes frames.
+"""Runs the nodes on a recorded bag, under its clock, from its first frame on.
+
+`ros2 bag play` starts paused and waits for nobody: it is told to go on once every task takes
+frames and knows it.
 
 All arguments of perception.launch.py apply here too. To lose no frame, and for statistics, use
 `jetson-dnn-rt evaluate`, which reads the bag itself.
 """
 
 import os
+import sys
 from pathlib import Path
 
 from ament_index_python.packages import get_package_share_directory
@@ -27,7 +31,12 @@ from launch_ros.ros_adapters import get_ros_node
 from jetson_dnn_rt.cameras.bags.folder import METADATA, lay_out
 from jetson_dnn_rt.cameras.bags.image_bag import open_image_bag
 from jetson_dnn_rt.cli.environment import choose_profile
-from jetson_dnn_rt.nodes.process.launch_tools import has_package, is_true, read_graph
+from jetson_dnn_rt.nodes.process.launch_tools import (
+    check_arguments,
+    has_package,
+    is_true,
+    read_graph,
+)
 from launch import LaunchDescription
 
 SHARE = Path(get_package_share_directory("jetson_dnn_rt"))
@@ -48,8 +57,21 @@ POLL_S = 0.2
 SAY_EVERY = 50
 """Polls between two progress lines: ten seconds."""
 
+SETTLED_POLLS = 5
+"""So many polls long the subscriptions must have stayed the same with the player there: those of
+the tasks may be made anew when they see what it offers."""
+
+PLAYER = "rosbag2_player"
+RESUME = (f"/{PLAYER}/resume", "rosbag2_interfaces/srv/Resume")
+
+ACK_LIMIT_MS = "5000"
+"""The player waits so long at its end for messages that have not arrived."""
+
 DRAIN_S = 2.0
 """Time from the end of the bag to that of the nodes, for the last jobs."""
+
+
+ENVIRONMENT = choose_profile(os.environ)
 
 
 def find_playable(bag):
@@ -68,7 +90,8 @@ def find_playable(bag):
 
 def play(arguments, bag, topic):
     command = ["ros2", "bag", "play", str(bag), "--clock", arguments["clock_rate"]]
-    command += ["--rate", arguments["rate"], "--topics", topic]
+    command += ["--rate", arguments["rate"], "--start-paused"]
+    command += ["--wait-for-all-acked", ACK_LIMIT_MS, "--topics", topic]
     if bag.suffix == ".mcap":
         # Humble takes any file for sqlite3 otherwise.
         command += ["--storage", "mcap"]
@@ -85,26 +108,65 @@ def play(arguments, bag, topic):
         return actions
 
     # Without the profile a large part of the images is lost.
-    environment = choose_profile(os.environ)
-    return ExecuteProcess(cmd=command, output="screen", on_exit=end, additional_env=environment)
+    return ExecuteProcess(cmd=command, output="screen", on_exit=end, additional_env=ENVIRONMENT)
 
 
-def wait_for_tasks(player, topic, wanted, looks=0):
-    """Poll until the tasks subscribe, then play."""
+def resume():
+    """Tell the player to go on."""
 
-    def look(context):
+    def end(event, context):
+        if event.returncode:
+            raise RuntimeError(f"the player cannot be resumed: exit code {event.returncode}")
+
+    command = ["ros2", "service", "call", *RESUME]
+    return ExecuteProcess(cmd=command, output="log", on_exit=end, additional_env=ENVIRONMENT)
+
+
+class Start:
+    """Polls the graph until the tasks subscribe, starts the player, and then resumes it."""
+
+    def __init__(self, player, topic, wanted):
+        self._player, self._topic, self._wanted = player, topic, wanted
+        self._polls = self._settled = 0
+        self._is_started = False
+        self._seen = None
+
+    def poll(self):
+        """Look again after a moment."""
+        return TimerAction(period=POLL_S, actions=[OpaqueFunction(function=self._look)])
+
+    def _look(self, context):
+        node = get_ros_node(context)
+        self._polls += 1
         # Nodes subscribe when they become active, with models loaded and warmed up.
-        if get_ros_node(context).count_subscribers(topic) >= wanted:
-            return [LogInfo(msg=f"playing {topic}"), player]
-        again = wait_for_tasks(player, topic, wanted, looks + 1)
-        if looks % SAY_EVERY == 0:
-            return [LogInfo(msg=f"waiting for the tasks to subscribe to {topic}"), again]
-        return [again]
-
-    return TimerAction(period=POLL_S, actions=[OpaqueFunction(function=look)])
+        there = node.get_subscriptions_info_by_topic(self._topic)
+        if not self._is_started:
+            if len(there) >= self._wanted:
+                self._is_started = True
+                return [self._player, self.poll()]
+            if self._polls % SAY_EVERY == 1:
+                note = f"waiting for the tasks to subscribe to {self._topic}"
+                return [LogInfo(msg=note), self.poll()]
+            return [self.poll()]
+        if self._player.return_code is not None:  # it has said why
+            return []
+        players = node.get_publishers_info_by_topic(self._topic)
+        seen = {(one.node_name, tuple(one.endpoint_gid)) for one in there}
+        is_same = len(there) >= self._wanted and seen == self._seen
+        is_there = any(one.node_name == PLAYER for one in players)
+        self._settled = self._settled + 1 if is_same and is_there else 0
+        self._seen = seen
+        if self._settled < SETTLED_POLLS:
+            return [self.poll()]
+        return [LogInfo(msg=f"playing {self._topic}"), resume()]
 
 
 def start(context):
+    perception = PythonLaunchDescriptionSource(PERCEPTION)
+    theirs = perception.get_launch_description(context).get_launch_arguments()
+    known = [*(name for name, _, _ in ARGUMENTS), *(one.name for one in theirs)]
+    given = context.launch_configurations
+    said = check_arguments("replay.launch.py", known, given, sys.argv)
     arguments = {name: LaunchConfiguration(name).perform(context) for name, _, _ in ARGUMENTS}
     if not arguments["bag"]:
         raise ValueError("no bag to play; fix: bag:=FOLDER or bag:=FILE")
@@ -113,7 +175,7 @@ def start(context):
     topic = topic if topic.startswith("/") or not topic else f"/{topic}"
     with open_image_bag(path, topic, messages=False) as bag:
         topic, compressed = bag.topic, bag.kind == COMPRESSED
-        notes = [LogInfo(msg=f"{path}: {note}") for note in bag.notes]
+        said += [f"{path}: {note}" for note in bag.notes]
     if not has_package("ros2bag"):
         raise RuntimeError(
             "ros2 bag is not installed (ros-<distro>-ros2bag and -rosbag2-storage-mcap)"
@@ -123,7 +185,7 @@ def start(context):
     if compressed and base == topic:
         raise ValueError(f"compressed images must be on a topic that ends in {SUFFIX}: {topic}")
     include = IncludeLaunchDescription(
-        PythonLaunchDescriptionSource(PERCEPTION),
+        perception,
         launch_arguments={
             "use_sim_time": "true",
             "input_image_topic": base,
@@ -137,9 +199,10 @@ def start(context):
         values = context.launch_configurations
         tasks = read_graph(values, SHARE / "config", values.get("ros_namespace", "")).tasks
         # Composed tasks share one subscription.
-        return [wait_for_tasks(player, topic, 1 if is_true(values["composed"]) else len(tasks))]
+        wanted = 1 if is_true(values["composed"]) else len(tasks)
+        return [Start(player, topic, wanted).poll()]
 
-    return [*notes, include, OpaqueFunction(function=wait)]
+    return [*(LogInfo(msg=note) for note in said), include, OpaqueFunction(function=wait)]
 
 
 def generate_launch_description():

@@ -15,8 +15,9 @@ parameter would leave the defaults in place. The rule, for every reader of a par
 
 from __future__ import annotations
 
+import contextlib
 import posixpath
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from jetson_dnn_rt.config.declaration import describe
@@ -53,6 +54,14 @@ _DECLARATIONS: dict[str, tuple[type[Any], ...]] = {
 }
 
 
+def declarations_of(kind: str) -> tuple[type[Any], ...]:
+    """Dataclasses of the parameters of a task, camera, `PERCEPTION` or `COORDINATOR`.
+
+    Those are among them that it has only in a process of its own.
+    """
+    return _DECLARATIONS[kind]
+
+
 def list_parameters(kind: str = "") -> set[str]:
     """Names of the parameters of a task, camera, `PERCEPTION` or `COORDINATOR`; empty = of all.
 
@@ -61,7 +70,7 @@ def list_parameters(kind: str = "") -> set[str]:
     kinds = [kind] if kind else list(_DECLARATIONS)
     declarations: list[type[Any]] = [
         CommonConfig,
-        *(one for kind in kinds for one in _DECLARATIONS[kind]),
+        *(one for kind in kinds for one in declarations_of(kind)),
     ]
     return {item.name for one in declarations for item in describe(one)}
 
@@ -104,15 +113,19 @@ def check_names(
     """
     given = overrides or {}
     namespace = namespace or file.namespace
-    in_file = file.read(PerceptionNodeConfig, PERCEPTION)
     own = file.read(PerceptionNodeConfig, PERCEPTION, given.get(PERCEPTION))
     running = _list_nodes(own)
-    # Sections of nodes that an argument leaves out are no mistake.
-    nodes = {**_list_nodes(in_file), **running}
+    # Sections of nodes that an argument, or a later file, leaves out are no mistake.
+    nodes = {**_list_named(file, namespace), **running}
     _check_overrides(given, running)
+    unserved = [
+        name
+        for name in running
+        if not any(matches(one.pattern, f"{namespace}{name}") for one in file.sections)
+    ]
     notes = []
     for section in file.sections:
-        notes += _check_section(section, nodes, namespace, only_ours)
+        notes += _check_section(section, nodes, unserved, namespace, only_ours)
     specific = [one for one in file.sections if not _is_general(one)]
     named = [
         task
@@ -136,6 +149,19 @@ def _list_nodes(own: PerceptionNodeConfig) -> dict[str, set[str]]:
     nodes |= {name: list_parameters("task") for name in own.tasks}
     if own.coordinator:
         nodes[COORDINATOR] = list_parameters(COORDINATOR)
+    return nodes
+
+
+def _list_named(file: ParameterFile, namespace: str) -> dict[str, set[str]]:
+    """Nodes by what the files say that were read together: the first, the first two, ..."""
+    paths = list(dict.fromkeys(section.path for section in file.sections))
+    nodes: dict[str, set[str]] = {}
+    for count in range(1, len(paths) + 1):
+        sections = tuple(one for one in file.sections if one.path in paths[:count])
+        # A value that cannot be used may be replaced by a later file.
+        with contextlib.suppress(ConfigurationError):
+            part = ParameterFile(file.path, sections, namespace)
+            nodes |= _list_nodes(part.read(PerceptionNodeConfig, PERCEPTION))
     return nodes
 
 
@@ -164,11 +190,15 @@ def _is_general(section: Section) -> bool:
 
 
 def _check_section(
-    section: Section, nodes: Mapping[str, set[str]], namespace: str, only_ours: bool
+    section: Section,
+    nodes: Mapping[str, set[str]],
+    unserved: Sequence[str],
+    namespace: str,
+    only_ours: bool,
 ) -> list[str]:
     matched = [name for name in nodes if matches(section.pattern, f"{namespace}{name}")]
     if not matched:
-        return [_judge_unmatched(section, list(nodes), namespace, only_ours)]
+        return [_judge_unmatched(section, list(nodes), unserved, namespace, only_ours)]
     known = set().union(*(nodes[name] for name in matched))
     notes = []
     for name in section.values:
@@ -184,13 +214,23 @@ def _check_section(
 
 
 def _judge_unmatched(
-    section: Section, nodes: Sequence[str], namespace: str, only_ours: bool
+    section: Section,
+    nodes: Sequence[str],
+    unserved: Sequence[str],
+    namespace: str,
+    only_ours: bool,
 ) -> str:
-    """Refuse a section that is for none of the nodes, or describe it."""
+    """Refuse a section that is for none of the nodes, or describe it.
+
+    `unserved` are the nodes that no section is for.
+    """
     pattern = section.pattern
     name = pattern.removeprefix("/**/").removeprefix(namespace).strip("/")
     here = ", ".join(f"{namespace}{node}" for node in nodes)
     text = f"{section.place}: section {pattern} matches no node: here are {here}"
+    for node in unserved:
+        if posixpath.basename(node) == posixpath.basename(name):
+            raise ConfigurationError(f"{text}; {_say_how(f'{namespace}{node}')}")
     if name in USUAL_NODES:
         return f"{text}; nothing uses it"
     known = [*nodes, *USUAL_NODES]
@@ -205,6 +245,93 @@ def _judge_unmatched(
     hint = hint or f"; add it to tasks or cameras of {PERCEPTION}, or remove it"
     other = "" if only_ours else " (A node of another program needs a file of its own.)"
     raise ConfigurationError(f"{text}{hint}{other}")
+
+
+def _say_how(name: str) -> str:
+    """How the section of a node is written, by the node's full name."""
+    return f"did you mean {name}, or /**/{posixpath.basename(name)} for any namespace?"
+
+
+def check_node(
+    file: ParameterFile, name: str, parameters: Collection[str], usual: str
+) -> list[str]:
+    """Check the names in the files that one node alone is started with.
+
+    Other nodes may share them, so a file has to have something for this one only where its
+    sections are for one that is called almost so.
+
+    Parameters
+    ----------
+    file : ParameterFile
+        The files.
+    name : str
+        Full name of the node: ``/rear/detector``.
+    parameters : collection of str
+        Those that it has.
+    usual : str
+        Its name where nobody changes it: ``detector``.
+
+    Returns
+    -------
+    list of str
+        Files without a section for it.
+
+    Raises
+    ------
+    ConfigurationError
+        When the name of a parameter, or that of a section in its place, is misspelt.
+    """
+    matched = [section for section in file.sections if matches(section.pattern, name)]
+    for section in matched:
+        _check_own(section, parameters)
+    served = [section for section in matched if not _is_general(section)]
+    notes = []
+    for path in dict.fromkeys(section.path for section in file.sections):
+        sections = [one for one in file.sections if one.path == path and not _is_general(one)]
+        if any(section in served for section in sections):
+            continue
+        general = [one.pattern for one in matched if one.path == path]
+        if not served:
+            _refuse_near(sections, name, "" if general else usual)
+        base = posixpath.basename(name)
+        if sections and (not served or any(_base(one) == base for one in sections)):
+            there = ", ".join(section.pattern for section in sections)
+            notes.append(
+                f"{path} has no section for {name}, but for {there}: the node takes "
+                f"{', '.join(general) or 'nothing'} of it; {_say_how(name)}"
+            )
+    return notes
+
+
+def _base(section: Section) -> str:
+    return posixpath.basename(section.pattern)
+
+
+def _check_own(section: Section, parameters: Collection[str]) -> None:
+    known = {*parameters, *(list_parameters() if _is_general(section) else ())}
+    for parameter in section.values:
+        if is_shared(parameter) or parameter in known:
+            continue
+        # The others in a section for nodes of any name are logged when the node is configured.
+        if not _is_general(section) or find_similar(parameter, parameters, RESEMBLES):
+            text = describe_unknown(parameter, parameters)
+            raise ConfigurationError(f"{section.locate(parameter)}: {section.pattern}: {text}")
+
+
+def _refuse_near(sections: Sequence[Section], name: str, usual: str) -> None:
+    """Refuse a section for a node called almost as this one, to which no section applies.
+
+    With `usual`, its usual name, one that is called exactly so, too: nothing else applies to it.
+    """
+    base = posixpath.basename(name)
+    for section in sections:
+        found = _base(section)
+        is_misspelt = found not in (base, *USUAL_NODES) and find_similar(found, [base], RESEMBLES)
+        if is_misspelt or (usual and found in (base, usual)):
+            raise ConfigurationError(
+                f"{section.place}: section {section.pattern} is not for this node, which is "
+                f"{name}, and no other is; {_say_how(name)}"
+            )
 
 
 def _check_tasks(file: ParameterFile, tasks: Sequence[str], named: Sequence[str]) -> None:

@@ -8,14 +8,13 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 from rclpy.lifecycle import TransitionCallbackReturn
 from rclpy.node import Node
 
 from jetson_dnn_rt.config.checked_names import check_names, describe_unknown, is_shared
-from jetson_dnn_rt.config.nodes import COORDINATOR, PerceptionNodeConfig
+from jetson_dnn_rt.config.nodes import COORDINATOR, PERCEPTION, PerceptionNodeConfig
 from jetson_dnn_rt.config.parameter_file import ParameterFile, read_parameter_files
 from jetson_dnn_rt.config.perception import default_camera, refuse_shared_topics
 from jetson_dnn_rt.config.result_topics import list_results
@@ -24,6 +23,7 @@ from jetson_dnn_rt.config.task import AUTO, follows_load
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.nodes.cameras.camera import CameraNode
 from jetson_dnn_rt.nodes.coordinator.coordinator_node import CoordinatorNode
+from jetson_dnn_rt.nodes.process.arguments import find_params_files, refuse_foreign_rules
 from jetson_dnn_rt.nodes.process.lifecycle import (
     SUCCESS,
     LedNodeError,
@@ -40,6 +40,7 @@ from jetson_dnn_rt.nodes.reports.diagnostics import (
 from jetson_dnn_rt.nodes.tasks.session_bridge import SessionBridge
 from jetson_dnn_rt.nodes.tasks.task_node import TASK_NODES, DetectorNode, TaskNode
 from jetson_dnn_rt.nodes.tasks.task_status import session_values
+from jetson_dnn_rt.printable import make_printable
 from jetson_dnn_rt.runtime.preloading import preload
 from jetson_dnn_rt.tasks import JobRecord, Work
 
@@ -149,15 +150,25 @@ class PerceptionNode(ManagedNode):
         )
 
     def check_files(self, arguments: Sequence[str]) -> None:
-        """Check the names in the parameter files of a command line, see `check_names`.
+        """Check the names in a command line and its parameter files, see `check_names`.
 
         ConfigurationError: one is misspelt. rclpy itself drops what matches no node.
         """
-        files = [Path(value) for option, value in pairwise(arguments) if option == "--params-file"]
-        if files:
-            self.parameter_file = read_parameter_files(files, self.get_namespace())
-            for note in check_names(self.parameter_file):
-                self.get_logger().warning(note)
+        nodes = [self.get_name(), *(node.get_name() for node in self.children)]
+        refuse_foreign_rules(arguments, nodes)
+        notes: list[str] = []
+        if files := find_params_files(arguments):
+            self.parameter_file = file = read_parameter_files(files, self.get_namespace())
+            in_file = file.read(PerceptionNodeConfig, PERCEPTION)
+            # What `-p tasks:=[...]` leaves out is no mistake in the file.
+            given: dict[str, Any] = {}
+            for name in ("tasks", "cameras", "coordinator"):
+                value = getattr(self._declared.value, name)
+                if value != getattr(in_file, name):
+                    given[name] = value if isinstance(value, bool) else list(value) or [""]
+            notes = check_names(file, {PERCEPTION: given} if given else None)
+        for note in notes:
+            self.get_logger().warning(make_printable(note))
 
     @property
     def named_children(self) -> dict[str, ManagedNode]:

@@ -11,6 +11,9 @@ watcher both peek at it there without removing it, so that neither misses it.
 The watcher ignores the signals that ask a process to end and has its own session. It runs
 without ``site`` and imports the standard library only: it is ready in 0.1 s.
 
+It also asks the process to end when the one is gone that it was started for
+(`jetson_dnn_rt.safety.starter`), and the process itself may be stuck then, too.
+
 It leaves time for a lock that is not held for ever: rclpy keeps the interpreter's lock while it
 sends, and Fast DDS may wait some seconds then, for a lock in shared memory that another process
 held when it was killed.
@@ -40,6 +43,7 @@ _CODE = """
 import os, select, signal, socket, sys, time
 
 parent, limit_s, stacks = int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
+starter, started = map(int, (sys.argv[4] or "0:0").split(":"))
 for name in ("SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGPIPE"):
     signal.signal(getattr(signal, name), signal.SIG_IGN)
 try:  # the thread that started it may be a real-time one
@@ -50,12 +54,31 @@ signals = socket.socket(fileno=0)
 poll = select.poll()
 poll.register(signals, select.POLLIN)
 pause_ms = None
-try:
-    poll.register(os.pidfd_open(parent), select.POLLIN)
-except (OSError, AttributeError):  # an older kernel; a Python built on one
-    pause_ms = 250
+for pid in filter(None, (parent, starter)):
+    try:
+        poll.register(os.pidfd_open(pid), select.POLLIN)
+    except (OSError, AttributeError):  # an older kernel; a Python built on one; it is gone
+        pause_ms = 250
+
+
+def is_gone():
+    "Whether the process is gone that the parent was started for."
+    try:
+        with open(f"/proc/{starter}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+        return int(fields[19]) != started or fields[0] in (b"Z", b"X")
+    except OSError:
+        return True
+
+
 while os.getppid() == parent:
     poll.poll(pause_ms)
+    if starter and is_gone():
+        os.kill(parent, signal.SIGTERM)
+        starter = 0
+        poll = select.poll()
+        poll.register(signals, select.POLLIN)
+        pause_ms = 250
     try:
         seen = signals.recv(64, socket.MSG_PEEK | socket.MSG_DONTWAIT)
     except BlockingIOError:
@@ -77,15 +100,16 @@ for number in (stacks, signal.SIGKILL):
 """
 
 
-def start_end_watcher(signals: socket.socket, limit_s: float) -> None:
+def start_end_watcher(signals: socket.socket, limit_s: float, starter: str = "") -> None:
     """Start a watcher of this process; if the watcher ends, it is noted as a missing thread.
 
     `signals` receives the numbers of signals; `limit_s` after SIGINT or SIGTERM the stacks are
-    written and the process is killed.
+    written and the process is killed. When `starter` (see `safety.starter`) is gone, this process
+    gets SIGTERM.
     """
     _watched[:] = [signals]
     faulthandler.register(STACKS, file=2)
-    command = code_command(_CODE, str(os.getpid()), str(limit_s), str(int(STACKS)))
+    command = code_command(_CODE, str(os.getpid()), str(limit_s), str(int(STACKS)), starter)
 
     def watch() -> None:
         process = subprocess.Popen(

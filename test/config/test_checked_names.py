@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from jetson_dnn_rt.config.checked_names import check_names
-from jetson_dnn_rt.config.parameter_file import read_parameter_file
+from jetson_dnn_rt.config.checked_names import check_names, check_node
+from jetson_dnn_rt.config.parameter_file import read_parameter_file, read_parameter_files
 from jetson_dnn_rt.errors import ConfigurationError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -154,3 +154,91 @@ def test_a_section_for_another_namespace_is_refused_where_only_one_is_there(chec
 def test_the_form_of_a_file_is_explained(check, text, message):
     with pytest.raises(ConfigurationError, match=message):
         check(text)
+
+
+# -- a file for nodes of this name elsewhere ------------------------------------------------
+
+
+def test_a_section_for_a_node_in_another_namespace_is_refused(check):
+    """STRANGERS 05: the demonstration network ran instead, with a warning."""
+    text = section("detector", "model: x")
+    message = r"matches no node.*did you mean /front/detector, or /\*\*/detector"
+    with pytest.raises(ConfigurationError, match=message):
+        check(text, namespace="/front/")
+    # It has a section of its own: the other one is another robot's.
+    (note,) = check(text + section("front/detector") .replace("a: 1", "stages: 1")
+                    + section("/**/segmenter", "stages: 1"), namespace="/front/")  # fmt: skip
+    assert "section /detector matches no node" in note
+
+
+def test_what_a_later_file_leaves_out_is_no_mistake_in_the_first(tmp_path):
+    """STRANGERS R7: the launch file's own overrides made the shipped file look wrong."""
+    theirs, ours = tmp_path / "theirs.yaml", tmp_path / "ours.yaml"
+    theirs.write_text(BOTH + section("/**/camera", "seed: 2"))
+    ours.write_text(section("/perception", "tasks: [detector], cameras: ['']"))
+    assert check_names(read_parameter_files([theirs, ours])) == []
+
+
+# -- a node alone ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def check_alone(tmp_path):
+    def check(name, *texts):
+        paths = [tmp_path / f"p{number}.yaml" for number in range(len(texts))]
+        for path, text in zip(paths, texts, strict=True):
+            path.write_text(text)
+        return check_node(read_parameter_files(paths), name, ["stages", "model"], "detector")
+
+    return check
+
+
+MODEL = "model: onnx:x.onnx"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("/front/detector", section("detector", MODEL),
+         r"p0.yaml, line 1: section /detector is not for this node, which is /front/detector, .*"
+         r"did you mean /front/detector, or /\*\*/detector for any namespace"),
+        ("/det2", section("detector", MODEL), r"which is /det2, .*or /\*\*/det2"),
+        ("/detector", section("/**/detektor", MODEL), r"/\*\*/detektor is not for this node"),
+        ("/detector", section("/**", MODEL) + section("detektor", MODEL), "line 2: .*detektor"),
+        ("/detector", section("detector", "modell: x"), "line 1: .* did you mean model"),
+        ("/detector", section("/**", "modell: x"), "did you mean model"),
+    ],
+)  # fmt: skip
+def test_a_section_that_is_not_for_the_node_alone_is_refused(check_alone, name, text, message):
+    """STRANGERS 05: the demonstration network ran without a word."""
+    with pytest.raises(ConfigurationError, match=message):
+        check_alone(name, text)
+
+
+@pytest.mark.parametrize(
+    ("name", "texts"),
+    [
+        ("/detector", [section("/**", MODEL)]),
+        ("/detector", [section("detector", MODEL) + section("segmenter", "their_own: 1")]),
+        ("/front/detector", [section("/*/detector", MODEL) + section("/rear/detector", MODEL)]),
+        ("/detector", [section("/**", "policy: static, their_own: 1")]),
+        ("/det2", [section("det2", MODEL) + section("det1", MODEL)]),
+        ("/det2", [section("camera", "seed: 1"), section("det2", MODEL)]),
+    ],
+)
+def test_files_that_other_nodes_share_are_no_mistake(check_alone, name, texts):
+    assert check_alone(name, *texts) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "texts", "words"),
+    [
+        ("/detector", [section("camera", "seed: 1")], "takes nothing of it"),
+        ("/det2", [section("/**", MODEL) + section("detector", MODEL)], r"takes /** of it"),
+        ("/front/detector", [section("/**/detector", MODEL), section("detector", "stages: 2")],
+         "p1.yaml has no section for /front/detector, but for /detector"),
+    ],
+)  # fmt: skip
+def test_a_file_without_a_section_for_the_node_alone_is_noted(check_alone, name, texts, words):
+    (note,) = check_alone(name, *texts)
+    assert words in note

@@ -114,6 +114,8 @@ def test_an_including_launch_file_keeps_its_environment(tmp_path, monkeypatch):
         ({"plot": "perhaps"}, "plot: true or false expected, not 'perhaps'"),
         ({"tasks": "none"}, "none is no task"),
         ({"cameras": "front", "input_image_topic": "/image"}, "images come from one of them"),
+        ({"sorce": "synthetic"}, "has no argument sorce; did you mean source?"),
+        ({"xyz": "1"}, "has no argument xyz; --show-args lists those that there are"),
     ],
 )
 def test_what_cannot_be_started_is_said(arguments, reason):
@@ -192,6 +194,13 @@ def test_a_tool_that_is_not_known_is_refused():
     code, said = run_launch(PLOT, {"plot_with": "gnuplot"})
     assert code == 1
     assert "plot_with: deadlines, rqt_plot expected, not gnuplot" in said
+
+
+@pytest.mark.launch
+def test_a_misspelt_argument_of_plot_is_refused():
+    code, said = run_launch(PLOT, {"plot_wiht": "rqt_plot"})
+    assert code == 1
+    assert "plot.launch.py has no argument plot_wiht; did you mean plot_with?" in said
 
 
 @pytest.mark.launch

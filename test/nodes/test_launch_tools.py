@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.nodes.process.launch_tools import (
     SWITCHES,
     Process,
+    check_arguments,
     find_params_file,
     find_trace_dir,
     has_package,
@@ -108,6 +110,34 @@ def test_switches_are_read_alike_and_the_one_that_is_neither_is_named():
         read_switches({**words, "plot": "perhaps"})
     with pytest.raises(ValueError, match=r"record: .*a bag is recorded with record_bag:=NAME"):
         read_switches({**words, "record": "my_bag"})
+
+
+KNOWN = ("source", "model", "composed")
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("sorce", "did you mean source?"),
+        ("modell", "did you mean model?"),
+        ("composd", "did you mean composed?"),
+        ("xyz", "--show-args lists those that there are"),
+    ],
+)
+def test_an_argument_that_the_launch_file_has_not_is_refused(name, hint):
+    """STRANGERS R4: it was ignored, with exit code 0."""
+    command = ["/opt/ros/x/bin/ros2", "launch", "jetson_dnn_rt", "a.launch.py", f"{name}:=1"]
+    given = {**dict.fromkeys(KNOWN, ""), name: "1", "launch-prefix": "gdb"}
+    with pytest.raises(ValueError, match=re.escape(f"a.launch.py has no argument {name}")) as e:
+        check_arguments("a.launch.py", KNOWN, given, command)
+    assert hint in str(e.value)
+
+
+def test_an_including_file_may_have_arguments_of_its_own():
+    command = ["ros2", "launch", "mine", "mine.launch.py", "robot:=1", "sorce:=2"]
+    given = {**dict.fromkeys(KNOWN, ""), "robot": "1", "sorce": "2"}
+    (note,) = check_arguments("a.launch.py", KNOWN, given, command)
+    assert note == "a.launch.py has no argument sorce: it is ignored; did you mean source?"
 
 
 def test_no_task_is_called_none():

@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -141,12 +142,80 @@ def test_the_segmenter_comes_up_alone_and_ends(start):
         ("discipline:=rms", "discipline must be one of edf, fifo, priority: 'rms'"),
         ("detector:deadline_ms:=soon", "deadline_ms must be a number: 'soon'"),
         ("detector:dedline_ms:=5.0", "parameter dedline_ms; did you mean deadline_ms?"),
+        ("detektor:model:=null:1", "there is no node detektor here; did you mean detector?"),
     ],
 )
 def test_a_bad_configuration_ends_it_with_code_2(start, argument, text):
     process = start("perception", "-p", argument)
     assert process.end() == 2, process.said
     assert text in "".join(process.lines)
+
+
+@pytest.mark.parametrize("executable", ["detector", "perception"])
+def test_a_file_whose_section_is_for_another_namespace_ends_it_with_code_2(
+    start, tmp_path, executable
+):
+    """STRANGERS 05: the demonstration network ran."""
+    file = tmp_path / "p.yaml"
+    file.write_text("detector: {ros__parameters: {model: 'null:1'}}")
+    process = start(executable, "-r", "__ns:=/front", "--params-file", str(file))
+    assert process.end() == 2, process.said
+    assert "did you mean /front/detector, or /**/detector" in process.said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("--params-file", "/nofile"), "parameter file /nofile does not exist"),
+        (("-p", "model=x"), "Couldn't parse parameter override rule: '-p model=x'"),
+        (("--no-such",), "there is no ROS argument ['--no-such']"),
+    ],
+)
+def test_arguments_that_ros_cannot_use_end_it_with_code_2(start, arguments, text):
+    """STRANGERS R7: a traceback."""
+    process = start("detector", *arguments)
+    assert process.end() == 2, process.said
+    assert text in process.said
+    assert "Traceback" not in process.said
+
+
+def test_an_unconfigured_node_says_what_it_waits_for(start):
+    """STRANGERS R4: not a word."""
+    process = start("detector", "-r", "__ns:=/front")
+    process.wait_for("unconfigured: nothing is loaded and nothing is published yet")
+    assert "ros2 lifecycle set /front/detector configure" in process.said
+    assert "--ros-args -p autostart:=true" in process.said
+    assert process.end(signal.SIGINT) == 0
+
+
+STARTER = """
+import subprocess, sys
+from jetson_dnn_rt.safety.starter import name_starter
+code = "from jetson_dnn_rt.nodes.process.main import detector; detector()"
+import os
+process = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, **name_starter()})
+print(process.pid, flush=True)
+process.wait()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_node_ends_when_what_started_it_is_gone(number):
+    """STRANGERS R5: `ros2 launch` that is ended so leaves its processes, with the camera."""
+    with subprocess.Popen(
+        [sys.executable, "-c", STARTER], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as starter:
+        pid = int(starter.stdout.readline())
+        watched = os.pidfd_open(pid)
+        for line in starter.stderr:
+            if "unconfigured" in line:
+                break
+        starter.send_signal(number)
+        ended, _, _ = select.select([watched], [], [], END_TIMEOUT_S)
+        os.close(watched)
+        if not ended:
+            os.kill(pid, signal.SIGKILL)
+        assert ended
 
 
 def test_a_misspelt_section_ends_it_with_code_2(start, tmp_path):

@@ -32,8 +32,10 @@ from jetson_dnn_rt.config.parameter_file import ParameterFile, matches, read_par
 from jetson_dnn_rt.config.perception import default_camera, read_task, refuse_shared_topics
 from jetson_dnn_rt.config.process import ProcessConfig
 from jetson_dnn_rt.config.result_topics import list_companions, list_results
+from jetson_dnn_rt.config.suggestions import RESEMBLES, find_similar, suggest
 from jetson_dnn_rt.config.task import TaskConfig, defaults_of
 from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.printable import make_printable
 
 NONE = "none"
 """Value of the argument `cameras` for cameras that run elsewhere."""
@@ -80,6 +82,46 @@ def read_switches(arguments: Mapping[str, str]) -> dict[str, str]:
             hint = "; a bag is recorded with record_bag:=NAME" if name == "record" else ""
             raise ValueError(f"{name}: {error}{hint}") from error
     return read
+
+
+def check_arguments(
+    file: str, known: Iterable[str], given: Mapping[str, str], command: Sequence[str]
+) -> list[str]:
+    """Check the names of launch arguments: `ros2 launch` itself ignores undeclared ones.
+
+    Parameters
+    ----------
+    file : str
+        Name of the launch file.
+    known : iterable of str
+        Its arguments.
+    given : mapping
+        All launch configurations. Where another file includes this one, its own are among them.
+    command : sequence of str
+        Command line of the launch.
+
+    Returns
+    -------
+    list of str
+        What should be said of names that may be the including file's.
+
+    Raises
+    ------
+    ValueError
+        When the command line is for this file and has a name that it does not know.
+    """
+    names = set(known)
+    is_first = any(posixpath.basename(word) == file for word in command)
+    typed = {word.partition(":=")[0] for word in command if ":=" in word} if is_first else set()
+    notes = []
+    for name in sorted({*given} - names):
+        text = f"{file} has no argument {make_printable(name)}"
+        if name in typed:
+            hint = suggest(name, names) or "; --show-args lists those that there are"
+            raise ValueError(f"{text}{hint}")
+        if meant := find_similar(name, names, RESEMBLES):
+            notes.append(f"{text}: it is ignored; did you mean {meant}?")
+    return notes
 
 
 def has_package(name: str) -> bool:

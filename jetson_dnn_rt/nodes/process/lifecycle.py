@@ -19,11 +19,18 @@ from rclpy.clock import Clock, ClockType
 from rclpy.exceptions import ParameterException
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 
-from jetson_dnn_rt.config.checked_names import describe_unknown, is_shared, list_parameters
+from jetson_dnn_rt.config.checked_names import (
+    check_node,
+    describe_unknown,
+    is_shared,
+    list_parameters,
+)
 from jetson_dnn_rt.config.declaration import Values
+from jetson_dnn_rt.config.parameter_file import read_parameter_files
 from jetson_dnn_rt.config.process import CommonConfig
 from jetson_dnn_rt.config.suggestions import RESEMBLES, find_similar
 from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError
+from jetson_dnn_rt.nodes.process.arguments import find_params_files, refuse_foreign_rules
 from jetson_dnn_rt.nodes.process.distribution import (
     PublisherEventCallbacks,
     SubscriptionEventCallbacks,
@@ -37,6 +44,7 @@ from jetson_dnn_rt.nodes.process.guard import guard, guard_client, guard_service
 from jetson_dnn_rt.nodes.process.late_answer import answer_late
 from jetson_dnn_rt.nodes.process.parameters import ParameterSet, gate_of
 from jetson_dnn_rt.nodes.process.qos import EventPoller, make_events, narrow_overrides
+from jetson_dnn_rt.printable import make_printable
 from jetson_dnn_rt.safety.faults import FAULTS, describe_error, safe_text
 
 if TYPE_CHECKING:
@@ -95,6 +103,7 @@ class ManagedNode(LifecycleNode):
         # Of the process, until the first configuration of the node that it was started for.
         self.start_times: StartTimes | None = None
         self.begun_ns = time.monotonic_ns()  # when it began to be made
+        self._usual_name = name  # where no remapping changes it
         self.turn = turn or threading.RLock()
         self._requested = False  # `change_state` was accepted and is not answered
         self._transitions = 0  # in progress, of this node and of those that lead it
@@ -145,6 +154,33 @@ class ManagedNode(LifecycleNode):
         for name in self._find_undeclared():
             if name not in list_parameters() and find_similar(name, declared, RESEMBLES):
                 raise ConfigurationError(f"{self.get_name()}: {describe_unknown(name, declared)}")
+
+    def check_files(self, arguments: Sequence[str]) -> None:
+        """Check the names in a command line and its parameter files; see `check_node`.
+
+        ConfigurationError: one is misspelt. rclpy itself drops what matches no node.
+        """
+        refuse_foreign_rules(arguments, [self.get_name()])
+        notes: list[str] = []
+        if paths := find_params_files(arguments):
+            file = read_parameter_files(paths)
+            names = self.get_parameters_by_prefix("")
+            notes = check_node(file, self.get_fully_qualified_name(), names, self._usual_name)
+        for note in notes:
+            self.get_logger().warning(make_printable(note))
+
+    def tell_waiting(self) -> None:
+        """Log what the node waits for, when nobody here brings it up."""
+        name = self.get_fully_qualified_name()
+        if self.state_name == "unconfigured":
+            self.get_logger().info(
+                "unconfigured: nothing is loaded and nothing is published yet; it waits for a "
+                f"lifecycle manager, or for: ros2 lifecycle set {name} configure, then "
+                f"ros2 lifecycle set {name} activate. To start at once: --ros-args -p "
+                "autostart:=true"
+            )
+        elif self.state_name == "inactive":
+            self.get_logger().info(f"inactive: it waits for: ros2 lifecycle set {name} activate")
 
     def _find_undeclared(self) -> list[str]:
         """Parameters that the configuration sets and that this node does not have."""

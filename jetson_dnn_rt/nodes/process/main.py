@@ -10,37 +10,58 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from jetson_dnn_rt.nodes.process.running import run_node
+from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.nodes.process.running import BAD_CONFIGURATION, run_node
+
+if TYPE_CHECKING:
+    from jetson_dnn_rt.nodes.process.running import MakeNode
 
 
-def _run(module: str, name: str, **options: Any) -> int:
+def _run(executable: str, module: str, name: str) -> int:
     def make(context: Any, args: list[str]) -> Any:
-        node = getattr(import_module(f"jetson_dnn_rt.nodes.{module}"), name)
-        return node(context=context, **options)
+        return getattr(import_module(f"jetson_dnn_rt.nodes.{module}"), name)(context=context)
 
-    return run_node(make, sys.argv[1:])
+    return _start(executable, make)
+
+
+def _start(executable: str, make: MakeNode) -> int:
+    """Run a node, unless its command line asks for help or has words that ROS would ignore."""
+    given = sys.argv[1:]
+    if given and (given[0] != "--ros-args" or {"--", "-h", "--help"} & set(given)):
+        from jetson_dnn_rt.nodes.process import arguments
+
+        what = arguments.EXECUTABLES[executable]
+        if arguments.asks_for_help(given):
+            print(arguments.format_help(what))
+            return 0
+        try:
+            arguments.refuse_foreign_words(what, given)
+        except ConfigurationError as error:
+            print(error, file=sys.stderr)
+            return BAD_CONFIGURATION
+    return run_node(make, given)
 
 
 def camera() -> int:
     """Run one camera."""
-    return _run("cameras.camera", "CameraNode")
+    return _run("camera", "cameras.camera", "CameraNode")
 
 
 def detector() -> int:
     """Run one detection task with an executor of its own."""
-    return _run("tasks.task_node", "DetectorNode")
+    return _run("detector", "tasks.task_node", "DetectorNode")
 
 
 def segmenter() -> int:
     """Run one segmentation task with an executor of its own."""
-    return _run("tasks.task_node", "SegmenterNode")
+    return _run("segmenter", "tasks.task_node", "SegmenterNode")
 
 
 def classifier() -> int:
     """Run one classification task with an executor of its own."""
-    return _run("tasks.task_node", "ClassifierNode")
+    return _run("classifier", "tasks.task_node", "ClassifierNode")
 
 
 def perception() -> int:
@@ -49,13 +70,11 @@ def perception() -> int:
     def make(context: Any, args: list[str]) -> Any:
         from jetson_dnn_rt.nodes.perception import PerceptionNode
 
-        node = PerceptionNode(context=context, arguments=args)
-        node.check_files(args)
-        return node
+        return PerceptionNode(context=context, arguments=args)
 
-    return run_node(make, sys.argv[1:])
+    return _start("perception", make)
 
 
 def coordinator() -> int:
     """Run the coordinator of tasks in other processes."""
-    return _run("coordinator.coordinator_node", "CoordinatorNode")
+    return _run("coordinator", "coordinator.coordinator_node", "CoordinatorNode")

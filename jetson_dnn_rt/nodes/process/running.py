@@ -42,6 +42,7 @@ from jetson_dnn_rt.safety.faults import (
     safe_text,
     start_thread,
 )
+from jetson_dnn_rt.safety.starter import find_starter
 from jetson_dnn_rt.safety.stuck_log import start_stuck_log
 
 if TYPE_CHECKING:
@@ -334,7 +335,7 @@ def run_node(make_node: MakeNode, args: Sequence[str]) -> int:
     note_destructors()
     stop = threading.Event()
     with stop_on_signals(stop) as signals:
-        start_end_watcher(signals, KILL_LIMIT_S)
+        start_end_watcher(signals, KILL_LIMIT_S, find_starter())
         process = _Process(make_node, list(args), stop)
         start_thread(process.start, "start")
         stop.wait()
@@ -398,12 +399,19 @@ class _Process:
     def _start(self) -> None:
         from rclpy.exceptions import ParameterException
 
+        from jetson_dnn_rt.config.parameter_file import read_parameter_file
+        from jetson_dnn_rt.nodes.process.arguments import find_params_files
+
+        # rcl says of a file that is not there only that it cannot be parsed.
+        for path in find_params_files(self._args):
+            read_parameter_file(path)
         context = open_context(self._args)
         use_ros_logging()
         try:
             node = self._make_node(context, self._args)
         except ParameterException as error:
             raise ConfigurationError(str(error)) from error
+        node.check_files(self._args)
         node.refuse_misspelt()
         spinner = Spinner(context, self._on_spin_end)
         spinner.add(node)
@@ -412,6 +420,8 @@ class _Process:
         node.start_times = time_nodes(find_birth_ns(), node)
         if node.get_parameter("autostart").value:
             node.autostart()
+        else:
+            node.tell_waiting()
 
     def _on_spin_end(self, error: BaseException | None) -> None:
         # Shutting the context down makes a spinning thread raise, which is not a fault.
