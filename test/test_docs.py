@@ -43,6 +43,25 @@ def test_commands_are_understood(page):
             build_parser().parse_args(shlex.split(line, comments=True)[1:])
 
 
+RECIPE = re.compile(
+    r"git clone (?!<this repository>)|cmake (-S|--build)|\bnpx\b"
+    r"|pip install [^`\n]*( \./| git\+|--target)"
+)
+
+
+@pytest.mark.parametrize("folder", ["docs", "benchmarks", "examples", "jetson_dnn_rt", "."])
+def test_no_recipe_brings_or_builds_other_people_s_programs(folder):
+    """They say themselves how; packages of PyPI by their names may stand here."""
+    pages = [*(ROOT / folder).glob("*.md"), *(ROOT / folder).glob("*.rst")]
+    if folder != ".":
+        pages += (ROOT / folder).rglob("*.py")
+    for page in pages:
+        found = [
+            line for line in page.read_text(encoding="utf-8").splitlines() if RECIPE.search(line)
+        ]
+        assert not found, f"{page}: {found}"
+
+
 def test_picture_is_small_enough():
     assert (ROOT / "docs/images/demo.png").stat().st_size <= 300_000
 

@@ -54,10 +54,7 @@ SIDES = ("ours", "naive")
 """Roles in `overload.nodes`."""
 GRACE_S = 2.0
 """Time for the last answers, after LoadGen has issued all queries."""
-FIX = (
-    "git clone https://github.com/mlcommons/mlperf_automotive && "
-    "pip install ./mlperf_automotive/loadgen"
-)
+FIX = "install the LoadGen of MLPerf Automotive (github.com/mlcommons/mlperf_automotive)"
 
 SUMMARY, DETAIL, QUERIES = "mlperf_log_summary.txt", "mlperf_log_detail.txt", "queries.json"
 """Files of a run: LoadGen's own two, and the times of each query."""
@@ -90,11 +87,10 @@ def load_loadgen() -> ModuleType:
     try:
         loadgen = importlib.import_module("mlperf_loadgen")
     except ImportError as error:
-        raise BackendUnavailableError(f"MLPerf's LoadGen is not installed: {FIX}") from error
+        raise BackendUnavailableError(f"MLPerf's LoadGen is not installed; fix: {FIX}") from error
     if not hasattr(loadgen.TestScenario, "ConstantStream"):
         raise BackendUnavailableError(
-            "this LoadGen, MLPerf Inference's, has no scenario ConstantStream, MLPerf "
-            f"Automotive's has: {FIX}"
+            f"this LoadGen, MLPerf Inference's, has no scenario ConstantStream; fix: {FIX}"
         )
     return loadgen
 
