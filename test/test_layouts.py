@@ -126,6 +126,6 @@ def test_rviz_shows_images_that_there_are_with_a_qos_that_fits():
     assert manager["Global Options"]["Fixed Frame"] == CameraConfig().frame_id
     topics = [display["Topic"] for display in manager["Displays"]]
     assert [topic["Value"] for topic in topics] == ["/debug_image", "/color_mask"]
-    # Best effort fits every publisher; a reliable subscription not those of debug_image.
-    assert {topic["Reliability Policy"] for topic in topics} == {"Best Effort"}
-    assert TaskConfig().debug_image_qos == "SENSOR_DATA"
+    # What RViz asks for by default, too.
+    assert {topic["Reliability Policy"] for topic in topics} == {"Reliable"}
+    assert TaskConfig().debug_image_qos == TaskConfig().output_qos == "DEFAULT"

@@ -27,6 +27,7 @@ OUTPUTS = {
 KINDS = tuple(OUTPUTS)
 MEMORY_KINDS = ("auto", "mapped", "pinned", "pageable")
 QOS_NAMES = ("SENSOR_DATA", "DEFAULT", "SYSTEM_DEFAULT")
+CLASS_IDS = ("number", "name")
 TRANSPORTS = ("raw", "compressed")
 TRACKERS = ("", "bytetrack")
 
@@ -196,8 +197,14 @@ class TaskConfig:
     image_height: int = parameter(
         480, "Height of the warm-up frame for a topic", unit="pixels", limits=(1, 16384)
     )
-    input_qos: str = parameter("SENSOR_DATA", "Of the image subscription", choices=QOS_NAMES)
-    input_qos_depth: int = parameter(1, "Depth of its queue", limits=(1, 100))
+    input_qos: str = parameter(
+        AUTO,
+        "Of the image subscription; auto = reliable where every publisher is, else best effort",
+        choices=(AUTO, *QOS_NAMES),
+    )
+    input_qos_depth: int = parameter(
+        1, "Depth of its queue, at least 4 where auto makes it reliable", limits=(1, 100)
+    )
     input_qos_deadline_ms: float = parameter(
         0.0,
         "DEADLINE requested of the camera, which must offer one; 0 = none",
@@ -207,7 +214,12 @@ class TaskConfig:
     output_qos: str = parameter("DEFAULT", "Of the results", choices=QOS_NAMES)
     output_qos_depth: int = parameter(1, "Depth of their queues", limits=(1, 100))
     debug_image_qos: str = parameter(
-        "SENSOR_DATA", "Of debug images and compressed masks; depth 1", choices=QOS_NAMES
+        "DEFAULT", "Of debug images and compressed masks; depth 1", choices=QOS_NAMES
+    )
+    class_id: str = parameter(
+        "number",
+        "What class_id of detections and classes holds: the number of the class, or its name",
+        choices=CLASS_IDS,
     )
     confidence_image: bool = parameter(
         False,

@@ -247,6 +247,15 @@ def test_detections_are_written_in_source_pixels_best_first():
     assert len(writer.write(found, frame).detections) == 2
 
 
+def test_detections_name_their_classes_where_asked_to():
+    frame = frame_of(make_message())
+    boxes = np.array([[10, 20, 30, 60], [0, 0, 4, 2]], np.float32)
+    found = Detections(boxes, np.array([0.75, 0.5], np.float32), np.array([1, 2]))
+    message = DetectionsWriter(("cat", "dog")).write(found, frame)
+    # The last class has no name.
+    assert [one.results[0].hypothesis.class_id for one in message.detections] == ["dog", "2"]
+
+
 def test_turned_boxes_and_tracks_leave_nothing_behind_in_the_message():
     frame = frame_of(make_message())
     writer = DetectionsWriter()

@@ -84,18 +84,22 @@ def read_labels(message):
     return [one.class_name for one in message.class_map]
 
 
-def test_a_classifier_publishes_its_classes_best_first(ros, tmp_path):
+@pytest.mark.parametrize(
+    ("class_id", "ids"), [("number", ["2", "0", "1"]), ("name", ["cow", "cat", "dog"])]
+)
+def test_a_classifier_publishes_its_classes_best_first(ros, tmp_path, class_id, ids):
     stage = Stage(
         ros,
         ClassifierNode,
         make_classifier(tmp_path),
         {"classification": (Classification, 10), "label_info": (LabelInfo, LATCHED)},
         labels=["cat", "dog", "cow"],
+        class_id=class_id,
     )
     assert stage.node.get_name() == "classifier"
     found = stage.send()
     results = found["classification"].results
-    assert [one.class_id for one in results] == ["2", "0", "1"]
+    assert [one.class_id for one in results] == ids
     scores = [one.score for one in results]
     assert scores == pytest.approx([4 / 5.999, 1 / 5.999, 0.999 / 5.999], abs=1e-6)
     assert read_labels(found["label_info"]) == ["cat", "dog", "cow"]

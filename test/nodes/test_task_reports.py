@@ -199,7 +199,7 @@ def test_a_picture_is_drawn_while_somebody_looks(ros):
     jpeg = cv2.imdecode(np.frombuffer(found.data, np.uint8), cv2.IMREAD_UNCHANGED)
     assert jpeg.shape == (48, 64, 3)
     (info,) = bench.node.get_publishers_info_by_topic("/debug_image")
-    assert info.qos_profile.reliability == ReliabilityPolicy.BEST_EFFORT
+    assert info.qos_profile.reliability == ReliabilityPolicy.RELIABLE  # as RViz asks for
     assert picture.header == image.header
     assert (picture.height, picture.width, picture.encoding) == (48, 64, "bgr8")
     assert np.any(np.frombuffer(picture.data, np.uint8))  # the caption

@@ -9,6 +9,7 @@ what the distributions have.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Collection
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from lifecycle_msgs.srv import GetAvailableTransitions, GetState
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.parameter import Parameter
+from rclpy.subscription import Subscription
 from sensor_msgs.msg import Image
 
 try:
@@ -54,6 +56,7 @@ __all__ = [
     "make_image",
     "release_state",
     "take_event",
+    "take_with_info",
 ]
 
 
@@ -147,3 +150,20 @@ def take_event(handler: Any) -> Any:
     """Take what has happened since the last time from a QoS event handler; None if nothing."""
     handler._ready_to_take_data = True  # as an executor's wait would have done
     return handler.take_data()
+
+
+def take_with_info(callback: Callable[[Any, Any], None]) -> Callable[..., None]:
+    """Make a subscription's callback that gets what the middleware knows of a message beside it.
+
+    None in Humble. rclpy tells from the signature that a callback wants it, and its EventsExecutor
+    passes the two as one.
+    """
+    if not hasattr(Subscription, "CallbackType"):
+        return lambda message: callback(message, None)
+
+    def take(*given: Any) -> None:
+        message, info = given if len(given) == 2 else given[0]
+        callback(message, info)
+
+    take.__signature__ = inspect.signature(callback)  # type: ignore[attr-defined]
+    return take

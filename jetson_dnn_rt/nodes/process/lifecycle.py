@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -246,10 +247,12 @@ class ManagedNode(LifecycleNode):
         """
         guarded = guard(callback, f"{self.get_name()}: subscription {topic}")
 
-        def call_live(message: Any) -> None:
+        def call_live(*given: Any) -> None:
             if subscription in self._live:
-                guarded(message)
+                guarded(*given)
 
+        # By this rclpy tells whether a callback takes a message, or what is known of it, too.
+        call_live.__signature__ = inspect.signature(callback)  # type: ignore[attr-defined]
         none = SubscriptionEventCallbacks(use_default_callbacks=False)
         options.setdefault("event_callbacks", none)
         create = super().create_subscription

@@ -22,7 +22,7 @@ from jetson_dnn_rt.nodes.process.distribution import can_poll, given_parameters,
 from jetson_dnn_rt.safety.faults import FAULTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from rclpy.node import Node
 
@@ -30,6 +30,8 @@ LATCHED = QoSProfile(
     depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL, reliability=ReliabilityPolicy.RELIABLE
 )
 RELIABLE = QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE)
+
+RELIABLE_TEXT, BEST_EFFORT_TEXT, UNKNOWN = "reliable", "best effort", "unknown"
 
 _POLICIES = {
     "SENSOR_DATA": (ReliabilityPolicy.BEST_EFFORT, DurabilityPolicy.VOLATILE),
@@ -117,16 +119,37 @@ def make_events(
     kind: type[Any],
     on_incompatible: Callable[[str], None],
     on_deadline: Callable[[int], None] | None = None,
+    on_lost: Callable[[int], None] | None = None,
 ) -> Any:
     """Make callbacks, `kind`, for events that ROS usually does not report.
 
     `on_incompatible` gets the name of the policy in which publisher and subscription differ,
-    `on_deadline` the number of deadlines missed so far.
+    `on_deadline` the number of deadlines missed since the last call, `on_lost` that of messages
+    that a subscription lost.
     """
+    lost = {} if on_lost is None else {"message_lost": _take_change(on_lost)}
     return kind(
+        **lost,
         incompatible_qos=lambda info: on_incompatible(
             str(qos_policy_name_from_kind(info.last_policy_kind))
         ),
-        deadline=None if on_deadline is None else lambda info: on_deadline(info.total_count),
+        deadline=None if on_deadline is None else _take_change(on_deadline),
         use_default_callbacks=False,
     )
+
+
+def _take_change(callback: Callable[[int], None]) -> Callable[[Any], None]:
+    return lambda info: callback(info.total_count_change)
+
+
+def read_reliability(infos: Sequence[Any]) -> str:
+    """Say what publishers or subscriptions have: ``reliable``, ``best effort``, or how many each.
+
+    `infos` are rclpy's of the endpoints of a topic; ``unknown`` without one.
+    """
+    reliable = sum(info.qos_profile.reliability == ReliabilityPolicy.RELIABLE for info in infos)
+    if not infos:
+        return UNKNOWN
+    if reliable in (0, len(infos)):
+        return RELIABLE_TEXT if reliable else BEST_EFFORT_TEXT
+    return f"{reliable} {RELIABLE_TEXT}, {len(infos) - reliable} {BEST_EFFORT_TEXT}"

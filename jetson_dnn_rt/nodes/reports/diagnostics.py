@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 
 from jetson_dnn_rt.nodes.reports.arrivals import SILENT_PERIODS, ArrivalSnapshot
+from jetson_dnn_rt.nodes.reports.losses import LOST_SHARE, LossSnapshot
 from jetson_dnn_rt.nodes.reports.task_timing import TimingSnapshot
 from jetson_dnn_rt.safety.faults import FAULTS, STUCK_ERROR_S, describe_error
 
@@ -138,13 +139,15 @@ def stream_status(
     silence: Callable[[], str] | None = None,
     ended: bool = False,
     extra: Mapping[str, object] | None = None,
+    loss: tuple[bytes, str] = (OK, ""),
 ) -> DiagnosticStatus:
     """Make the status of a stream of frames or results, with greenwave's keys and their units.
 
     It is named by the topic, for greenwave's monitor; without one the publisher names it.
     `expected_hz` is 0 where it is unknown, `tolerance` the share by which the rate may differ,
     `node_state` the lifecycle state (only an active node should get frames), `error` the source's
-    reason for the lack of frames, if it reports one; else `silence` explains it.
+    reason for the lack of frames, if it reports one; else `silence` explains it. `loss` is the
+    level and the description of what was published and did not arrive.
     """
     node, message = arrivals.jitter_node, arrivals.jitter_message
     values: dict[str, object] = {
@@ -187,9 +190,22 @@ def stream_status(
         level, text = WARN, f"{rate_hz:.1f} Hz instead of {expected_hz:.1f} Hz"
     if silent and silence is not None:
         text += f": {silence()}"
+    if node_state == "active" and not error and loss[0] >= max(level, WARN):
+        if not silent:  # else the text has it
+            text = loss[1] if level == OK else f"{text}: {loss[1]}"
+        level = loss[0]
     status = make_status(level, text, values)
     status.name = topic
     return status
+
+
+def judge_losses(losses: LossSnapshot, explain: Callable[[], str]) -> tuple[bytes, str]:
+    """Level and description of the messages that are published and do not arrive."""
+    if losses.lost_share <= LOST_SHARE:
+        return OK, ""
+    level = ERROR if losses.lost_share > 0.5 else WARN
+    rates = f"{losses.arriving_hz:.1f} of {losses.published_hz:.1f} Hz arrive"
+    return level, f"{rates}: {explain()}"
 
 
 def _zero_if_nan(rate_hz: float) -> float:

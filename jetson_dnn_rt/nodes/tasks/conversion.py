@@ -65,12 +65,21 @@ def unusable_frame(header: Header, sequence: int) -> Frame:
     return Frame(empty, "", stamp_to_ns(header), sequence, frame_id)
 
 
-class DetectionsWriter:
-    """Fills one reused `Detection2DArray`; publishing serializes it before the next call."""
+def name_class(class_id: int, names: Sequence[str]) -> str:
+    """Text of a class in a message: its name, its number where there is none."""
+    return names[class_id] if class_id < len(names) else str(class_id)
 
-    def __init__(self) -> None:
+
+class DetectionsWriter:
+    """Fills one reused `Detection2DArray`; publishing serializes it before the next call.
+
+    `names` are what ``class_id`` says in place of the numbers of the classes.
+    """
+
+    def __init__(self, names: Sequence[str] = ()) -> None:
         from vision_msgs.msg import Detection2D, Detection2DArray, ObjectHypothesisWithPose
 
+        self._names = names
         self._make_detection = Detection2D
         self._make_hypothesis = ObjectHypothesisWithPose
         self.message: Detection2DArray = Detection2DArray()
@@ -109,7 +118,7 @@ class DetectionsWriter:
             box.center.position.x, box.center.position.y, box.center.theta = x, y, angle
             box.size_x, box.size_y = width, height
             hypothesis = item.results[0].hypothesis
-            hypothesis.class_id, hypothesis.score = str(class_id), score
+            hypothesis.class_id, hypothesis.score = name_class(class_id, self._names), score
         self.message.detections = self._pool[:count]
         return self.message
 
@@ -117,10 +126,11 @@ class DetectionsWriter:
 class ClassificationWriter:
     """Fills one reused `Classification`, as `DetectionsWriter` does."""
 
-    def __init__(self) -> None:
+    def __init__(self, names: Sequence[str] = ()) -> None:
         from vision_msgs.msg import Classification as ClassificationMessage
         from vision_msgs.msg import ObjectHypothesis
 
+        self._names = names
         self._make_hypothesis = ObjectHypothesis
         self.message: ClassificationMessage = ClassificationMessage()
 
@@ -128,7 +138,7 @@ class ClassificationWriter:
         """Write the classes, best first."""
         fill_header(self.message.header, frame)
         self.message.results = [
-            self._make_hypothesis(class_id=str(class_id), score=score)
+            self._make_hypothesis(class_id=name_class(class_id, self._names), score=score)
             for class_id, score in zip(
                 result.class_ids.tolist(), result.scores.tolist(), strict=True
             )

@@ -15,9 +15,24 @@ from jetson_dnn_rt.cameras.encoded_pictures import BadImageError
 from jetson_dnn_rt.cameras.frame_sizes import FrameSizes
 from jetson_dnn_rt.cameras.image_messages import decode_image, stamp_to_ns, view_image
 from jetson_dnn_rt.cameras.serialized_images import UNREADABLE_HEADER, read_image
+from jetson_dnn_rt.config.task import AUTO
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.nodes.process.distribution import SubscriptionEventCallbacks, count_connected
-from jetson_dnn_rt.nodes.process.qos import OVERRIDABLE, make_events, make_qos
+from jetson_dnn_rt.nodes.process.distribution import (
+    SubscriptionEventCallbacks,
+    count_connected,
+    given_parameters,
+    take_with_info,
+)
+from jetson_dnn_rt.nodes.process.qos import (
+    BEST_EFFORT_TEXT,
+    OVERRIDABLE,
+    RELIABLE_TEXT,
+    UNKNOWN,
+    make_events,
+    make_qos,
+    read_reliability,
+)
+from jetson_dnn_rt.nodes.reports.losses import LOST_SHARE, Losses
 from jetson_dnn_rt.nodes.tasks.conversion import unusable_frame
 from jetson_dnn_rt.nodes.tasks.stamps import StampClock
 from jetson_dnn_rt.platforms.shared_memory import find_lost_ports
@@ -36,6 +51,17 @@ it is looked at again after the same time, and each other reason is logged, once
 
 NOT_ACCEPTED = "the task's listener failed"
 NOT_RELEASED = "the frame could not be released"
+
+
+_RELIABLE, _BEST_EFFORT = "DEFAULT", "SENSOR_DATA"
+"""The QoS of ``auto``, by name."""
+
+LOOK_PERIOD_S = 0.25
+"""Time between two looks at the publishers of a topic and at the counts of its messages."""
+
+RELIABLE_DEPTH = 4
+"""Least depth of a reliable subscription of ``auto``. A picture of many fragments has a place in
+the queue while it is put together, so of one place it is thrown out by the next picture."""
 
 
 class FrameListener(Protocol):
@@ -119,13 +145,19 @@ class InputKey:
 
     topic: str  # resolved, without the transport's suffix
     transport: str = "raw"
-    qos: str = "SENSOR_DATA"
+    qos: str = AUTO
     depth: int = 1
     deadline_ms: float = 0.0  # longest time between two images before an event; 0 = none
 
 
 class ImageInput:
-    """Hands images of a topic on as frames, from `open` to `close`."""
+    """Hands images of a topic on as frames, from `open` to `close`.
+
+    With the QoS ``auto`` it looks at the publishers: where all are reliable it is, else best
+    effort, and both as long as none is known. A subscription whose QoS is no longer right stays
+    until the other is connected, so that no image is missed; those that come twice are told by
+    the publisher's sequence number, else by their stamp.
+    """
 
     def __init__(
         self, node: Node, key: InputKey, submit: Callable[[Sequence[str], Frame, int], None]
@@ -143,7 +175,13 @@ class ImageInput:
         self._read: Callable[[Any], Any] = read_image if raw else lambda message: message
         self._convert = view_image if raw else decode_image
         self._topic = key.topic if raw else f"{key.topic}/compressed"
-        self._subscription: Any = None
+        self._subscriptions: dict[str, Any] = {}  # by the name of their QoS
+        self._proven: set[str] = set()  # those that have delivered
+        self._wanted: tuple[str, ...] = ()
+        self._look_timer: Any = None
+        self._publishers: list[Any] = []  # what is known of them
+        self._last_stamp_ns = 0
+        self.losses = Losses()
         self._silence: Any = None  # timer, until the first image
         self._silent_since_ns = 0
         self._lost: list[str] = []
@@ -151,38 +189,115 @@ class ImageInput:
 
     def open(self) -> None:
         """Subscribe; nothing happens when it has done so."""
-        if self._subscription is not None:
+        if self._subscriptions:
             return
-        from sensor_msgs.msg import CompressedImage, Image
-
-        key, raw = self.key, self.key.transport == "raw"
-        self._subscription = self._node.create_subscription(
-            Image if raw else CompressedImage,
-            self._topic,
-            self._on_message,
-            make_qos(key.qos, key.depth, key.deadline_ms),
-            event_callbacks=make_events(
-                SubscriptionEventCallbacks, self._on_incompatible, self._on_deadline
-            ),
-            qos_overriding_options=OVERRIDABLE(),
-            raw=raw,
-        )
         self._silent_since_ns = time.monotonic_ns()
+        self._look()
+        self._look_timer = self._node.create_timer(LOOK_PERIOD_S, self._look)
         self._silence = self._node.create_timer(SILENCE_S, self._on_silence)
 
     def close(self) -> None:
         """Destroy the subscription, if there is one."""
-        if self._subscription is not None:
-            self._node.destroy_subscription(self._subscription)
-            self._end_silence()
+        for name in list(self._subscriptions):
+            self._unsubscribe(name)
+        self._end_silence()
+        timer, self._look_timer = self._look_timer, None
+        if timer is not None:
+            self._node.destroy_timer(timer)
+
+    def _subscribe(self, name: str) -> None:
+        from sensor_msgs.msg import CompressedImage, Image
+
+        key, raw = self.key, self.key.transport == "raw"
+        reliable = key.qos == AUTO and name == _RELIABLE
+        self._subscriptions[name] = self._node.create_subscription(
+            Image if raw else CompressedImage,
+            self._topic,
+            take_with_info(lambda message, info: self._on_message(name, message, info)),
+            make_qos(
+                name, max(key.depth, RELIABLE_DEPTH) if reliable else key.depth, key.deadline_ms
+            ),
+            event_callbacks=make_events(
+                SubscriptionEventCallbacks,
+                self._on_incompatible,
+                self._on_deadline,
+                lambda count: self._on_lost(name, count),
+            ),
+            qos_overriding_options=OVERRIDABLE(),
+            raw=raw,
+        )
+
+    def _unsubscribe(self, name: str) -> None:
+        self._proven.discard(name)
+        self._node.destroy_subscription(self._subscriptions.pop(name))
+
+    def _look(self) -> None:
+        """Take the counts, and have the subscription that the present publishers call for."""
+        self.losses.mark(time.monotonic_ns())
+        self._publishers = self._node.get_publishers_info_by_topic(self._topic)
+        self._wanted = self._choose()
+        missing = [name for name in self._wanted if name not in self._subscriptions]
+        for name in missing:
+            self._subscribe(name)
+        # One that was made just now may not be connected on the other side.
+        if not missing and all(map(self._can_deliver, self._wanted)):
+            for name in set(self._subscriptions) - set(self._wanted):
+                self._unsubscribe(name)
+
+    def _choose(self) -> tuple[str, ...]:
+        """Names of the QoS that the subscriptions should have; several until one is decided on."""
+        if self.key.qos != AUTO:
+            return (self.key.qos,)
+        topic = self._node.resolve_topic_name(self._topic)
+        if f"qos_overrides.{topic}.subscription.reliability" in given_parameters(self._node):
+            return (_BEST_EFFORT,)  # which the override changes
+        offered = read_reliability(self._publishers)
+        if offered == UNKNOWN:
+            # With the last publisher gone the next one is probably like it.
+            return self._wanted or (_RELIABLE, _BEST_EFFORT)
+        return (_RELIABLE if offered == RELIABLE_TEXT else _BEST_EFFORT,)
+
+    def _can_deliver(self, name: str) -> bool:
+        connected = count_connected(self._subscriptions[name])
+        return name in self._proven or connected is None or connected >= len(self._publishers)
 
     def count_publishers(self) -> dict[str, int]:
         """Count the publishers of the topic, and those connected, where rclpy tells these."""
         known = self._node.count_publishers(self._topic)
-        connected = count_connected(self._subscription)
-        return {"publishers": known} | (
-            {} if connected is None else {"publishers_connected": connected}
-        )
+        connected = [count_connected(one) for one in self._subscriptions.values()]
+        told = [count for count in connected if count is not None]
+        return {"publishers": known} | ({"publishers_connected": max(told)} if told else {})
+
+    def describe_delivery(self) -> dict[str, object]:
+        """Say how many images arrive, and the reliability of both sides."""
+        counts = self.losses.snapshot()
+        return {
+            "images_arrived": counts.arrived,
+            "images_lost": counts.lost,
+            "arriving_hz": counts.arriving_hz,
+            "published_hz": counts.published_hz,
+            "publisher_reliability": read_reliability(self._publishers),
+            "subscription_reliability": read_reliability(list(self._subscriptions.values())),
+        }
+
+    def explain_losses(self) -> str:
+        """Say why images that are published do not arrive, and what helps."""
+        offers = read_reliability(self._publishers)
+        takes = read_reliability(list(self._subscriptions.values()))
+        if offers == takes == RELIABLE_TEXT:
+            return (
+                "although publisher and subscription are reliable: the pictures are too large for "
+                "the shared memory of the publisher's process, or for the network; fix: give its "
+                "process the Fast DDS profile that jetson-dnn-rt doctor names"
+            )
+        if offers == RELIABLE_TEXT and takes == BEST_EFFORT_TEXT:
+            fix = "set input_qos: auto, and no qos_overrides"
+        else:
+            fix = (
+                "make the publisher reliable, or give its process the Fast DDS profile that "
+                "jetson-dnn-rt doctor names"
+            )
+        return f"the publisher is {offers}, the subscription {takes}; fix: {fix}"
 
     def explain_silence(self) -> str:
         """Say what is known of why no image comes: no publisher, no connection, or no message."""
@@ -194,6 +309,8 @@ class ImageInput:
         connected = counts.get("publishers_connected", known)
         if not connected:
             return f"{they} of {self._topic}, not connected"
+        if self.losses.snapshot().lost_share > LOST_SHARE:
+            return f"{they} of {self._topic}, whose images are lost: {self.explain_losses()}"
         if lost := self._lost_ports():
             return (
                 f"{they} of {self._topic}, from which nothing comes, as Fast DDS has lost the "
@@ -227,15 +344,22 @@ class ImageInput:
         if timer is not None:
             self._node.destroy_timer(timer)
 
-    def _on_message(self, given: bytes | CompressedImage) -> None:
+    def _on_message(self, name: str, given: bytes | CompressedImage, info: Any) -> None:
         arrival_ns = time.monotonic_ns()
-        sequence, self._sequence = self._sequence, self._sequence + 1
+        self._proven.add(name)
+        if name not in self._wanted and not self._proven.isdisjoint(self._wanted):
+            return  # the one that replaces this one has begun to deliver
+        is_new, overlap = self.losses.observe(info), len(self._subscriptions) > 1
         try:
             message = self._read(given)
         except BadImageError as error:
-            self._refuse(error, UNREADABLE_HEADER, sequence, arrival_ns)
+            self._refuse(error, UNREADABLE_HEADER, self._count(), arrival_ns)
             return
-        capture_ns = self.stamps.capture_ns(stamp_to_ns(message.header), arrival_ns)
+        stamp_ns = stamp_to_ns(message.header)
+        if overlap and (not is_new or (stamp_ns and stamp_ns == self._last_stamp_ns)):
+            return
+        self._last_stamp_ns, sequence = stamp_ns, self._count()
+        capture_ns = self.stamps.capture_ns(stamp_ns, arrival_ns)
         try:
             frame = self._convert(message, sequence)
         except BadImageError as error:
@@ -248,6 +372,10 @@ class ImageInput:
         self.sizes.observe(frame, self._node.get_logger().warning)
         self.fanout.deliver(frame, capture_ns)
 
+    def _count(self) -> int:
+        sequence, self._sequence = self._sequence, self._sequence + 1
+        return sequence
+
     def _refuse(self, error: BadImageError, header: Any, sequence: int, capture_ns: int) -> None:
         """Tell the tasks of a message that is not an image, and log the first of its kind."""
         if error.reason not in self._said:
@@ -258,9 +386,15 @@ class ImageInput:
         self.fanout.reject(unusable_frame(header, sequence), capture_ns, error.reason)
 
     def _on_deadline(self, count: int) -> None:
-        self.deadline_events = count
+        self.deadline_events += count
+
+    def _on_lost(self, name: str, count: int) -> None:
+        if self._wanted == (name,):  # else another subscription may have what this one lost
+            self.losses.add_events(count)
 
     def _on_incompatible(self, policy: str) -> None:
+        if self.key.qos == AUTO and policy == "RELIABILITY":
+            return  # the next look decides
         self.incompatible = policy
         self._node.get_logger().error(
             f"{self.key.topic}: a publisher offers another {policy} than input_qos "

@@ -98,7 +98,7 @@ class DetectionTopics(ResultTopics):
 
         super().__init__(model.labels)
         self._publisher = _advertise(node, Detection2DArray, OUTPUTS["detection"], values)
-        self._writer = DetectionsWriter()
+        self._writer = DetectionsWriter(_name_classes(values, model))
         self._annotations = None
         if values.annotations:
             qos = make_qos(values.output_qos, values.output_qos_depth)
@@ -239,7 +239,7 @@ class ClassificationTopics(ResultTopics):
         super().__init__(model.labels)
         topic = OUTPUTS["classification"]
         self._publisher = _advertise(node, ClassificationMessage, topic, values)
-        self._writer = ClassificationWriter()
+        self._writer = ClassificationWriter(_name_classes(values, model))
 
     @property
     def topic(self) -> str:
@@ -251,6 +251,11 @@ class ClassificationTopics(ResultTopics):
         assert isinstance(result, Classification)
         if self._publisher.get_subscription_count():
             self._publisher.publish(self._writer.write(result, frame))
+
+
+def _name_classes(values: TaskConfig, model: Model) -> Sequence[str]:
+    """What ``class_id`` says in place of numbers; nothing with ``class_id: number``."""
+    return model.labels if values.class_id == "name" else ()
 
 
 def _keep(mask: Any) -> Any:

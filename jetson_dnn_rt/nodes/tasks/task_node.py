@@ -25,6 +25,7 @@ from jetson_dnn_rt.nodes.reports.diagnostics import (
     OK,
     WARN,
     DiagnosticsPublisher,
+    judge_losses,
     make_status,
     processing_status,
     stream_status,
@@ -33,7 +34,7 @@ from jetson_dnn_rt.nodes.reports.task_timing import TaskTiming
 from jetson_dnn_rt.nodes.reports.timing_reports import TimingReports
 from jetson_dnn_rt.nodes.tasks.debug_image import DebugImage
 from jetson_dnn_rt.nodes.tasks.frame_timing import FrameTimingTopic
-from jetson_dnn_rt.nodes.tasks.image_input import InputKey
+from jetson_dnn_rt.nodes.tasks.image_input import ImageInput, InputKey
 from jetson_dnn_rt.nodes.tasks.result_topics import RESULT_TOPICS, LabelTopics
 from jetson_dnn_rt.nodes.tasks.session_bridge import SessionBridge
 from jetson_dnn_rt.nodes.tasks.task_status import (
@@ -396,13 +397,19 @@ class TaskNode(ManagedNode):
                 "distrusted_stamps": stream.stamps.distrusted,
                 "incompatible_qos": stream.incompatible or "none",
                 **stream.count_publishers(),
+                **stream.describe_delivery(),
                 **stream.sizes.describe(),
             }
             silence = stream.explain_silence
             if stream.incompatible and not self._arrivals.snapshot(0).count:
                 error = f"{stream.key.topic}: incompatible QoS: {stream.incompatible}"
         return self._describe_stream(
-            self._arrivals, error=error, ended=ended, extra=extra, silence=silence
+            self._arrivals,
+            error=error,
+            ended=ended,
+            extra=extra,
+            silence=silence,
+            **_judge(stream),
         )
 
     def _make_image_status(self) -> Any:
@@ -411,7 +418,10 @@ class TaskNode(ManagedNode):
         if stream is None or stream.fanout.first != self.task:
             return None
         return self._describe_stream(
-            self._arrivals, topic=stream.key.topic, silence=stream.explain_silence
+            self._arrivals,
+            topic=stream.key.topic,
+            silence=stream.explain_silence,
+            **_judge(stream),
         )
 
     def _make_result_status(self) -> Any:
@@ -438,6 +448,13 @@ class TaskNode(ManagedNode):
     def snapshot(self) -> Any:
         """The executor's counts of this task; None while it is not active."""
         return self.session.snapshot(self.task)
+
+
+def _judge(stream: ImageInput | None) -> dict[str, Any]:
+    """What `stream_status` is told of images that do not arrive."""
+    if stream is None:
+        return {}
+    return {"loss": judge_losses(stream.losses.snapshot(), stream.explain_losses)}
 
 
 class DetectorNode(TaskNode):
