@@ -22,6 +22,7 @@ from jetson_dnn_rt.config.process import ProcessConfig
 from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.errors import ConfigurationError, UnschedulableError
 from jetson_dnn_rt.results import Result
+from jetson_dnn_rt.runtime.realtime import Realtime, Setting
 from jetson_dnn_rt.runtime.session import Session
 from jetson_dnn_rt.tasks import JobRecord, Outcome, Work
 
@@ -85,6 +86,15 @@ def test_a_late_result_is_no_result_unless_that_is_asked_for(rule, is_published)
         assert bench.outcomes == [("a", Outcome.LATE, is_published)]
         config = bench.session.tasks["a"].config
         assert config.late_results == rule
+
+
+def test_a_real_time_setting_that_was_refused_is_warned_of_and_no_other(caplog, monkeypatch):
+    settings = [Setting("mlockall", False, "no permission"), Setting("mallopt", True, "done")]
+    monkeypatch.setattr(Realtime, "settings", property(lambda self: tuple(settings)))
+    with open_bench(task("a")):
+        pass
+    warned = [text for text in caplog.messages if "mlockall" in text or "mallopt" in text]
+    assert warned == ["mlockall is not applied: no permission"]
 
 
 def test_parts_of_the_start_are_logged_with_the_first_result(caplog):

@@ -12,6 +12,7 @@ import os
 import platform
 import socket
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -81,6 +82,38 @@ def test_starts_and_signals_no_process(tmp_path, name, way):
     with pytest.raises(SandboxError, match=r"refused|Errno 1\]"):
         run(name, f"{way}{path}")
     assert not path.exists()
+
+
+def test_is_nobody_or_without_capabilities():
+    """The ids that its guards claim are those of the process, the saved ones, too."""
+    report = run("identify", b"")
+    mine = [*os.getresuid(), *os.getresgid()]
+    nobody = [sandbox._NOBODY] * 6
+    assert report.result["ids"] == (nobody if "user nobody" in report.guards else mine)
+    if "no capabilities" in report.guards:
+        assert report.result["capabilities"] == 0
+    if os.geteuid() == 0:
+        assert report.result["groups"] == []
+
+
+def test_root_becomes_nobody_group_first(monkeypatch):
+    """Where nobody can read the packages, which on this machine may not be so."""
+    calls = []
+    for name in ("seteuid", "setgroups", "setresgid", "setresuid"):
+        monkeypatch.setattr(os, name, lambda *ids, name=name: calls.append((name, *ids)))
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(os, "access", lambda *_, **__: True)
+    monkeypatch.setattr(sandbox, "_prctl", lambda *_: 0)
+    monkeypatch.setattr(sandbox, "_LIBC", SimpleNamespace(capset=lambda *_: 0))
+    assert sandbox._drop_user() == ["user nobody", "no capabilities"]
+    nobody = sandbox._NOBODY
+    assert calls == [
+        ("seteuid", nobody),
+        ("seteuid", 0),
+        ("setgroups", []),
+        ("setresgid", nobody, nobody, nobody),
+        ("setresuid", nobody, nobody, nobody),
+    ]
 
 
 def test_takes_no_more_memory_than_it_may():

@@ -11,6 +11,7 @@ from virtual_drive import drive, make_task, make_work
 
 from jetson_dnn_rt.scheduling.engine import Engine
 from jetson_dnn_rt.scheduling.selection import Gate, StaticSelector
+from jetson_dnn_rt.scheduling.task_state import WITHDRAW_AFTER
 from jetson_dnn_rt.tasks import Admission, Outcome, stage_name
 
 SLOW, FAST = "full@null", "tucker-0.50@null"
@@ -169,6 +170,18 @@ def test_a_variant_can_be_added_and_made_anew():
     engine.tasks["a"].add_variant("full@torch-bf16")
     engine.tasks["a"].set_variant("full@torch-bf16")
     assert engine.tasks["a"].parameters.variants == (SLOW, FAST, "full@torch-bf16")
+
+
+def test_a_variant_made_anew_begins_without_the_failures_of_the_old_one():
+    state = make(100).tasks["a"]
+    for _ in range(WITHDRAW_AFTER - 1):
+        assert not state.blame(FAST, "broken")
+    state.add_variant(FAST)
+    for _ in range(WITHDRAW_AFTER - 1):
+        assert not state.blame(FAST, "broken")
+    assert FAST not in state.withdrawn
+    assert state.blame(FAST, "broken")
+    assert FAST in state.withdrawn
 
 
 def test_the_choice_before_the_start_follows_the_task():

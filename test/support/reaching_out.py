@@ -30,6 +30,18 @@ def _libc(name: str, *arguments: Any) -> int:
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
+def identify(data: bytes) -> dict[str, Any]:
+    """The ids, groups and effective capabilities of this process."""
+    with open("/proc/self/status") as stream:
+        status = dict(line.split(":", 1) for line in stream)
+    capabilities = int(status["CapEff"], 16)
+    return {
+        "ids": [*os.getresuid(), *os.getresgid()],
+        "groups": os.getgroups(),
+        "capabilities": capabilities,
+    }
+
+
 def write(data: bytes) -> str:
     path = data.removeprefix(b"raw ")
     if _raw(data):
