@@ -151,8 +151,9 @@ def test_the_demo_is_content_with_everything_and_the_tests_are_not_with_the_demo
     assert make(demo).wanted_stamp() == make(demo).read_stamp()
 
 
-def test_the_demo_needs_no_torch():
-    for group in ("runtime", "ros", "opencv", *setup_env.GROUPS[setup_env.DEMO]):
+def test_the_demo_and_the_lanes_need_no_torch():
+    both = {*setup_env.GROUPS[setup_env.DEMO], *setup_env.GROUPS[setup_env.ROBOT]}
+    for group in ("runtime", "ros", "opencv", *(both - {"openvino"})):
         lines = Path(setup_env.requirements(group)).read_text().splitlines()
         names = {line.partition(">")[0] for line in lines}
         assert not names & {"torch", "torchvision", "onnx2torch", "openvino"}, group
@@ -194,6 +195,46 @@ def test_an_environment_of_another_distribution_is_made_anew(tmp_path, monkeypat
     for ros, made in (("kilted", False), ("jazzy", True)):
         setup_env.Environment(tmp_path, sys.executable, None, ros=ros).create(progress)
         assert any("--clear" in command for command in commands) == made
+
+
+def test_lower_bounds_are_held(tmp_path, monkeypatch):
+    (tmp_path / "a.txt").write_text("# why\nrosbags>=0.11.7,<0.12\nc.d>=1; python_version < '3'\n")
+    (tmp_path / "b.txt").write_text("psutil\ntvm==1.2\n")
+    monkeypatch.setattr(setup_env, "requirements", lambda name: tmp_path / f"{name}.txt")
+    assert setup_env.find_lowest("ab") == {"rosbags": "0.11.7", "c.d": "1"}
+
+
+def test_the_lowest_versions_make_another_environment(tmp_path):
+    def make(**given):
+        return setup_env.Environment(tmp_path, sys.executable, None, "robot", **given)
+
+    assert make().wanted_stamp() != make(lowest=True).wanted_stamp()
+    (argument, file) = make(lowest=True).hold_lowest()
+    assert argument == "-c"
+    assert {"numpy==1.21.*", "onnx==1.15.*"} <= {*Path(file).read_text().split()}
+
+
+def test_a_python_is_found_that_runs(tmp_path, monkeypatch):
+    """A shim of pyenv is in the path for versions that are not switched on, too: it fails."""
+    shim, real = tmp_path / "shims/python3.99", tmp_path / "versions/3.99.1/bin/python3.99"
+    for file, program in ((shim, "exit 127"), (real, "echo 3.99")):
+        file.parent.mkdir(parents=True)
+        file.write_text(f"#!/bin/sh\n{program}\n")
+        file.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{shim.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("PYENV_ROOT", os.fspath(tmp_path))
+    assert setup_env.find_python("3.99") == os.fspath(real)
+    assert setup_env.find_python("3.98") is None
+
+
+def test_without_its_python_a_lane_is_left_out_aloud(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(setup_env, "find_python", lambda version: None)
+    monkeypatch.delenv("ROS_DISTRO", raising=False)
+    assert setup_env.hand_over("3.10", tmp_path / ".venv-3.10") == 0
+    assert "left out: Python 3.10 is not on this machine" in capsys.readouterr().out
+    monkeypatch.setenv("ROS_DISTRO", "humble")
+    assert setup_env.hand_over("3.10", tmp_path / ".venv-3.10") == 0
+    assert "left out: ROS 2 humble is sourced" in capsys.readouterr().out
 
 
 def test_every_file_that_is_installed_makes_the_package_stale(monkeypatch):

@@ -3,9 +3,9 @@
 
 """Run all checks of the checkout; exit code 0 if all pass, otherwise 1.
 
-All run even if one fails. At the end come what failed in the runs of pytest and their closing
-lines, that of everything last. Standard library only: each check runs in the environment that has
-it.
+All run even if one fails, in two queues beside each other: tests wait more than they compute. At
+the end come what failed in the runs of pytest and their closing lines, that of everything last.
+Standard library only: each check runs in the environment that has it.
 """
 
 from __future__ import annotations
@@ -13,11 +13,15 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from setup_ros import DEFAULT, DISTRIBUTIONS, clean_environment
 
@@ -31,9 +35,13 @@ CHECKS = {
     "types": ("mypy",),
     "import rules": ("lint-imports", "--no-cache"),
 }
+_CORES = len(os.sched_getaffinity(0))
 # More than two would not be faster: the tests in real time, half of all, run one by one.
-WORKERS = 2 if len(os.sched_getaffinity(0)) > 1 else 0
-EVERYTHING = ("pytest", "--durations=10", "-n", str(WORKERS), "--no-loadscope-reorder")
+WORKERS = 2 if _CORES > 1 else 0
+EVERYTHING = (
+    *("pytest", "--durations=10", "-m", "not nightly"),
+    *("-n", str(WORKERS), "--no-loadscope-reorder"),
+)
 # The decisions once more as Python, where the run of everything has them compiled.
 _PURE = "scheduling or test_executor or test_coordinator or test_horizon or test_pressure"
 PURE = ("pytest", "test/scheduling", "test/coordinator", "test/runtime", "-k", _PURE)
@@ -42,14 +50,31 @@ NODES = (
     *("pytest", "--durations=10", "test/nodes", "test/launch"),
     *("test/test_fastdds_profile.py", "test/test_packaging_interfaces.py"),
 )
+# What a robot without torch runs, on the oldest and the newest Python that have wheels of ROS.
+LANES = {"3.10": "the lowest versions allowed", "3.13": "the newest versions"}
+LANE = (
+    *("pytest", "--durations=10", "-m", "not slow and not nightly"),
+    *(f"test/{room}" for room in ("config", "cameras", "models", "platforms", "traces")),
+    *(f"test/scheduling/test_{name}.py" for name in ("engine", "selection", "queue", "places")),
+    *(f"test/runtime/test_{name}.py" for name in ("executor", "session", "realtime")),
+    *(f"test/nodes/test_{name}.py" for name in ("conversion", "camera_node", "task_node")),
+    *("test/nodes/test_perception.py", "test/test_packaging.py", "test/test_frames.py"),
+)
 HEADING = re.compile("=+ (.+) =+")
 SHOWN_LINES = 40
 """Of the tracebacks, which may be far up in the log."""
 
 
-def find_environment(ros: str) -> Path:
-    """Return the environment of a distribution."""
-    return ROOT / (".venv" if ros == DEFAULT else f".venv-{ros}")
+class Outcome(NamedTuple):
+    """Of a run: whether it passed, and what is said of it at the end."""
+
+    passed: bool
+    lines: list[str]
+
+
+def find_environment(name: str) -> Path:
+    """Return the environment of a distribution or of a lane."""
+    return ROOT / (".venv" if name == DEFAULT else f".venv-{name}")
 
 
 def in_environment(prefix: Path, command: tuple[str, ...]) -> list[str]:
@@ -58,42 +83,67 @@ def in_environment(prefix: Path, command: tuple[str, ...]) -> list[str]:
 
 
 def run_check(name: str, command: tuple[str, ...]) -> bool:
-    """Run one check with its output shown; return whether it passed."""
-    print(f"== {name}: {' '.join(command)}", flush=True)
+    """Run one check, with its output shown at its end; return whether it passed."""
     started = time.monotonic()
     whole = in_environment(find_environment(DEFAULT), command)
-    code = subprocess.run(whole, cwd=ROOT, env=clean_environment()).returncode
-    word = "passed" if code == 0 else f"FAILED (exit code {code})"
-    print(f"== {name}: {word}, {time.monotonic() - started:.1f} s\n", flush=True)
-    return code == 0
+    done = subprocess.run(
+        whole, cwd=ROOT, env=clean_environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    word = "passed" if done.returncode == 0 else f"FAILED (exit code {done.returncode})"
+    show(
+        f"== {name}: {' '.join(command)}\n{done.stdout.decode(errors='replace')}"
+        f"== {name}: {word}, {time.monotonic() - started:.1f} s\n\n"
+    )
+    return done.returncode == 0
+
+
+def run_checks() -> Outcome:
+    """Run the static checks."""
+    failed = [name for name, command in CHECKS.items() if not run_check(name, command)]
+    return Outcome(not failed, [f"FAILED: {', '.join(failed)}" if failed else "all passed"])
 
 
 def run_tests(
-    name: str, command: tuple[str, ...], ros: str, *, live: bool = True, **variables: str
-) -> tuple[bool, list[str]]:
-    """Run tests on a distribution; return whether they passed, what failed, the closing line.
+    name: str, command: tuple[str, ...], place: str, *, live: bool = False, **variables: str
+) -> Outcome:
+    """Run tests in the environment of a distribution or lane, with their output at their end.
 
-    Their output is shown as it comes, or, if not `live`, at their end.
+    If `live`, it is shown as it comes.
     """
-    print(f"\n== tests, {name}: {' '.join(command)}", flush=True)
+    started = time.monotonic()
+    show(f"\n== tests, {name}: {' '.join(command)}\n")
     env = {**clean_environment(), **variables}
-    if ros != DEFAULT:
+    if place != DEFAULT:
         env.pop("AMENT_PREFIX_PATH", None)  # of a shell that uses the default environment
     output = bytearray()
-    with subprocess.Popen(
-        in_environment(find_environment(ros), command), cwd=ROOT, env=env, stdout=subprocess.PIPE
-    ) as process:
+    whole = in_environment(find_environment(place), command)
+    with subprocess.Popen(whole, cwd=ROOT, env=env, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         while part := os.read(process.stdout.fileno(), 1 << 16):
             output += part
             if live:
-                sys.stdout.buffer.write(part)
-                sys.stdout.flush()
-    if not live:
-        sys.stdout.buffer.write(b"\n" + output)
-        sys.stdout.flush()
-    lines = output.decode(errors="replace").rstrip().splitlines() or ["no output"]
-    return process.returncode == 0, [*pick_failures(lines), lines[-1]]
+                show(part.decode(errors="replace"))
+    text = output.decode(errors="replace")
+    took = f"== tests, {name}: {time.monotonic() - started:.0f} s\n"
+    show(took if live else f"\n{text}{took}")
+    lines = text.rstrip().splitlines() or ["no output"]
+    return Outcome(process.returncode == 0, [*pick_failures(lines), lines[-1]])
+
+
+def show(text: str) -> None:
+    """Write a text at once: two queues do."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def explain_absence(lane: str) -> str:
+    """Return why a lane cannot run here; empty where it can."""
+    if sourced := os.environ.get("ROS_DISTRO"):
+        return f"ROS 2 {sourced} is sourced, whose Python is the one that is tested"
+    prefix = find_environment(lane)
+    if (prefix / "env.sh").is_file() and shutil.which("python", path=prefix / "bin"):
+        return ""
+    return f"Python {lane} is not on this machine"
 
 
 def pick_failures(lines: list[str]) -> list[str]:
@@ -110,6 +160,24 @@ def pick_failures(lines: list[str]) -> list[str]:
     return [*tracebacks[-SHOWN_LINES:], *names]
 
 
+def plan(wanted: list[str], lanes: list[str]) -> list[dict[str, Callable[[], Outcome]]]:
+    """Return two queues of runs, each by its name."""
+    if DEFAULT not in wanted:
+        return [{ros: partial(run_tests, ros, NODES, ros, live=True) for ros in wanted}]
+    first: dict[str, Callable[[], Outcome]] = {
+        DEFAULT: partial(run_tests, DEFAULT, EVERYTHING, DEFAULT, live=True)
+    }
+    second: dict[str, Callable[[], Outcome]] = {"static checks": run_checks}
+    for ros in sorted({*wanted} - {DEFAULT}):
+        second[ros] = partial(run_tests, ros, NODES, ros)
+    for lane in lanes:
+        title = f"Python {lane}, {LANES[lane]}"
+        second[title] = partial(run_tests, title, LANE, lane)
+    name = "decisions as Python"
+    second[name] = partial(run_tests, name, PURE, DEFAULT, JETSON_DNN_RT_PURE="1")
+    return [first, second]
+
+
 def main() -> int:
     """Run the static checks and, if requested, the tests."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -121,36 +189,45 @@ def main() -> int:
         metavar="ROS",
         help=f"run pytest as well: everything on {DEFAULT}, the tests of nodes on another",
     )
-    wanted: list[str] = parser.parse_args().tests
-    failed: list[str] = []
-    if not wanted or DEFAULT in wanted:
-        failed = [name for name, command in CHECKS.items() if not run_check(name, command)]
-        verdict = f"FAILED: {', '.join(failed)}" if failed else "all passed"
-        print(f"== static checks: {verdict}\n", flush=True)
-    if (sourced := os.environ.get("ROS_DISTRO")) and wanted:
+    parser.add_argument(
+        "--lanes",
+        nargs="*",
+        choices=LANES,
+        default=[],
+        metavar="PYTHON",
+        help=f"beside {DEFAULT}, what a robot runs: {', '.join(LANES)}",
+    )
+    options = parser.parse_args()
+    wanted: list[str] = options.tests
+    if not wanted:
+        return 0 if run_checks().passed else 1
+    if sourced := os.environ.get("ROS_DISTRO"):
         if DEFAULT not in wanted:
             print(f"ROS 2 {sourced} is sourced, so it is the one to test. Fix: make test")
             return 2
         wanted = [DEFAULT]
-    results = {}
-    if DEFAULT in wanted:
-        results[DEFAULT] = run_tests(DEFAULT, EVERYTHING, DEFAULT)
-    # One core each: a run of either is one process.
-    with ThreadPoolExecutor(2) as pool:
-        runs = {}
-        if DEFAULT in wanted:
-            name = "decisions as Python"
-            runs[name] = pool.submit(
-                run_tests, name, PURE, DEFAULT, live=False, JETSON_DNN_RT_PURE="1"
-            )
-        for ros in sorted({*wanted} - {DEFAULT}):
-            runs[ros] = pool.submit(run_tests, ros, NODES, ros)
-        results |= {name: run.result() for name, run in runs.items()}
+    absent = {lane: reason for lane in options.lanes if (reason := explain_absence(lane))}
+    queues = plan(wanted, [lane for lane in options.lanes if lane not in absent])
+    results: dict[str, Outcome] = {}
+
+    def work(queue: dict[str, Callable[[], Outcome]]) -> None:
+        for name, run in queue.items():
+            results[name] = run()
+
+    with ThreadPoolExecutor(min(2, _CORES)) as pool:
+        for done in [pool.submit(work, queue) for queue in queues]:
+            done.result()
     print()
     # That of everything last: it is read as the verdict.
-    for name, (_, lines) in sorted(results.items(), key=lambda item: item[0] == DEFAULT):
-        print(f"== {name}:", *lines, sep="\n", flush=True)
-    return 1 if failed or not all(passed for passed, _ in results.values()) else 0
+    *others, last = [name for queue in reversed(queues) for name in queue]
+    for name in others:
+        print(f"== {name}:", *results[name].lines, sep="\n", flush=True)
+    for lane, reason in absent.items():
+        print(f"== Python {lane}, {LANES[lane]}:\nLEFT OUT: {reason}", flush=True)
+    failed = [name for name, outcome in results.items() if not outcome.passed]
+    print(f"== ran: {', '.join(results)}; failed: {', '.join(failed) or 'none'}")
+    print(f"== {last}:", *results[last].lines, sep="\n", flush=True)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -13,7 +13,8 @@ DEMO = (
     *("onnx", "rclpy", "vision_msgs.msg", "statistics_msgs.msg", "jetson_dnn_rt"),
 )
 NODES = (*DEMO, "safetensors", "torch", "torchvision", "openvino", "pytest")
-MODULES = {"demo": DEMO, "nodes": NODES, "everything": (*NODES, "nncf", "tvm")}
+ROBOT = (*DEMO, "openvino", "rosbags", "rich", "trackforge", "pytest")
+MODULES = {"demo": DEMO, "robot": ROBOT, "nodes": NODES, "everything": (*NODES, "nncf", "tvm")}
 # NVIDIA's torch on a Jetson comes without torchvision; not every machine has wheels of TVM.
 OPTIONAL = ("torchvision", "tvm")
 

@@ -21,8 +21,9 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -30,19 +31,22 @@ OLDEST_PYTHON = (3, 10)
 # The wheels on PyPI; a ROS installation comes with a matching Python.
 NEWEST_PYTHON_FOR_ROS_WHEELS = (3, 13)
 NEWEST_PYTHON_FOR_TVM_WHEELS = (3, 14)
-# Groups of packages (requirements/NAME.txt) beside ROS and the runtime: what the demo runs, what
-# the tests of nodes need, and what all tests and the desk need. All but the demo need torch, too.
-DEMO, NODES, EVERYTHING = "demo", "nodes", "everything"
+# Groups of packages (requirements/NAME.txt) beside ROS and the runtime: what the demo runs, what a
+# robot without torch runs, what the tests of nodes need, and what all tests and the desk need.
+DEMO, ROBOT, NODES, EVERYTHING = "demo", "robot", "nodes", "everything"
 _SHOWN = ("onnx", "plots", "traces")
 GROUPS = {
     DEMO: _SHOWN,
+    ROBOT: (*_SHOWN, "openvino", "bags", "watch", "tracking", "nvml", "test"),
     NODES: (*_SHOWN, "openvino", "bags", "watch", "tracking", "test"),
     EVERYTHING: (
         *(*_SHOWN, "openvino", "int8", "bags", "wcet", "excel", "fleet", "watch"),
         *("tracking", "nvml", "dev", "tvm"),
     ),
 }
-NEEDED_DISK_BYTES = {DEMO: 2 * 10**9, NODES: 8 * 10**9, EVERYTHING: 9 * 10**9}
+WITH_TORCH = (NODES, EVERYTHING)
+NEEDED_DISK_BYTES = {DEMO: 2 * 10**9, ROBOT: 2 * 10**9, NODES: 8 * 10**9, EVERYTHING: 9 * 10**9}
+_LOWER_BOUND = re.compile(r"([A-Za-z][\w.-]*)[^#;]*>=\s*([\d.]+)")
 # Raise when a change of these scripts makes existing environments stale.
 FORMAT = 1
 
@@ -138,7 +142,7 @@ class Environment:
     It is made from the interpreter `base`. `system_ros` is the folder of the rclpy which that
     interpreter imports: with one, the environment sees the system's packages. Without, it gets
     the distribution `ros`. It is for `purpose`, a key of `GROUPS`, or for everything where it has
-    been made for that before.
+    been made for that before. With `lowest` it gets the lowest versions that are allowed.
     """
 
     def __init__(
@@ -148,11 +152,13 @@ class Environment:
         system_ros: str | None,
         purpose: str = EVERYTHING,
         ros: str = DEFAULT,
+        lowest: bool = False,
     ) -> None:
         self.prefix = prefix
         self.base = base
         self.system_ros = system_ros
         self.ros = ros
+        self.lowest = lowest
         self.python = os.fspath(prefix / "bin" / "python")
         self._stamp = prefix / ".setup-stamp.json"
         had_everything = self.read_stamp().get("purpose") == EVERYTHING
@@ -162,6 +168,7 @@ class Environment:
         """Return the stamp of an up-to-date environment."""
         ros = self.system_ros or f"{self.ros} from PyPI"
         version = f"{FORMAT} {sys.version} {sys.base_prefix} {self.prefix} ROS {ros}"
+        version += " lowest" if self.lowest else ""
         return {
             "environment": hash_sources(ENVIRONMENT_SOURCES, version),
             "package": hash_sources(PACKAGE_SOURCES, os.fspath(ROOT)),
@@ -241,18 +248,19 @@ class Environment:
             self.install_packages(constraints, progress)
             self.complete_system_ros(progress)
             return
+        constraints = self.hold_lowest() if self.lowest else []
         # In one go with the runtime, for the interface packages build against numpy.
-        install_wheels(self.prefix, progress, self.ros, first)
+        install_wheels(self.prefix, progress, self.ros, [*first, *constraints])
         # Compilers run beside downloads, but never two pips in one environment at once.
         with ThreadPoolExecutor(1) as pool:
             build = pool.submit(build_missing_interfaces, self.prefix, progress)
-            self.install_packages([], progress)
+            self.install_packages(constraints, progress)
             build.result()
 
     def install_packages(self, constraints: list[str], progress: Progress) -> None:
         """Install the groups of its purpose, but keep the system's OpenCV and torch."""
         groups = ["runtime", *GROUPS[self.purpose]]
-        if can_import(self.python, "cv2"):
+        if can_import(self.python, "cv2") and not self.lowest:
             progress.say("OpenCV: there already, kept")
         else:
             groups.append("opencv")
@@ -261,7 +269,7 @@ class Environment:
         ):
             progress.say("TVM: there are no wheels of it for this machine; its tests are skipped")
             groups.remove("tvm")
-        if self.purpose != DEMO and self.add_torch(constraints, progress):
+        if self.purpose in WITH_TORCH and self.add_torch(constraints, progress):
             groups.append("torch")
         # With the runtime and torch again, so that one resolution covers all of them.
         files = [argument for group in groups for argument in ("-r", requirements(group))]
@@ -286,6 +294,14 @@ class Environment:
         title = "torch and torchvision (the largest part: 5.4 GB on disk)"
         self.pip_install(title, ["-r", file, *constraints], progress)
         return True
+
+    def hold_lowest(self) -> list[str]:
+        """Return pip's arguments for the lowest versions: the newest release of each bound."""
+        bounds = find_lowest(("runtime", "opencv", *GROUPS[self.purpose]))
+        file = self.prefix / "constraints.txt"
+        text = "".join(f"{name}=={bound}.*\n" for name, bound in bounds.items())
+        file.write_text(text, encoding="utf-8")
+        return ["-c", os.fspath(file)]
 
     def numpy_constraint(self, progress: Progress) -> list[str]:
         """Return pip's arguments that keep numpy 1 where ROS was built against numpy 1."""
@@ -373,6 +389,29 @@ def requirements(name: str) -> str:
     return os.fspath(ROOT / "requirements" / f"{name}.txt")
 
 
+def find_lowest(groups: Iterable[str]) -> dict[str, str]:
+    """Return the lower bounds of groups of packages, by package."""
+    lines = [line for one in groups for line in Path(requirements(one)).read_text().splitlines()]
+    return {found[1]: found[2] for line in lines if (found := _LOWER_BOUND.match(line))}
+
+
+def find_python(version: str) -> str | None:
+    """Return an interpreter of a minor version, such as 3.10: in the path, of pyenv or of uv."""
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    places = {
+        pyenv / "versions": f"{version}.*",
+        Path.home() / ".local/share/uv/python": f"cpython-{version}.*",
+    }
+    found = [place.glob(f"{name}/bin/python{version}") for place, name in places.items()]
+    candidates = [shutil.which(f"python{version}"), *map(os.fspath, chain(*found))]
+    program = "import sys, venv, ensurepip; print('%d.%d' % sys.version_info[:2])"
+    for python in candidates:
+        # A shim of pyenv is there for versions that are not switched on, too.
+        if python and run_python(python, program).stdout.strip() == version:
+            return python
+    return None
+
+
 def venv_hint() -> str:
     """Return the fix for a failing `python -m venv`."""
     return f"Fix: sudo apt install python3.{sys.version_info[1]}-venv"
@@ -430,6 +469,19 @@ def set_up(environment: Environment, progress: Progress) -> None:
     progress.say("ready")
 
 
+def hand_over(version: str, venv: Path) -> int:
+    """Go on in another Python; where that is not here, or ROS is sourced, leave it out aloud."""
+    reason = f"Python {version} is not on this machine"
+    if sourced := os.environ.get("ROS_DISTRO"):
+        reason = f"ROS 2 {sourced} is sourced, whose Python is the one to test"
+    elif python := find_python(version):
+        at = sys.argv.index("--python")
+        rest = [*sys.argv[1:at], *sys.argv[at + 2 :]]
+        os.execve(python, [python, os.path.abspath(__file__), *rest], clean_environment())
+    Progress.of(venv).say(f"left out: {reason}")
+    return 0
+
+
 def main() -> int:
     """Make or fix the environment."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -443,7 +495,15 @@ def main() -> int:
         default=DEFAULT,
         help=f"ROS 2 from PyPI where none is sourced; default: {DEFAULT}",
     )
+    parser.add_argument("--lowest", action="store_true", help="the lowest versions allowed")
+    parser.add_argument(
+        "--python",
+        metavar="VERSION",
+        help="another Python, such as 3.10: nothing is made where it is not here",
+    )
     options = parser.parse_args()
+    if options.python:
+        return hand_over(options.python, options.venv)
     prefix = Path(os.path.abspath(options.venv))
     # Inside a virtual environment (perhaps this one) its base interpreter is used.
     base: str = getattr(sys, "_base_executable", None) or sys.executable
@@ -461,7 +521,9 @@ def main() -> int:
                 system_ros is not None,
                 os.environ.get("ROS_DISTRO"),
             )
-            environment = Environment(prefix, base, system_ros, options.purpose, options.ros)
+            environment = Environment(
+                prefix, base, system_ros, options.purpose, options.ros, options.lowest
+            )
             set_up(environment, progress)
     except SetupError as error:
         return fail(error)
