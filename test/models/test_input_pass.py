@@ -154,7 +154,7 @@ def test_a_bad_frame_between_sizes_leaves_the_plans_as_they_were():
 
 @pytest.mark.parametrize("encoding", ["bgr8", "nv12", "bayer_rggb8"])
 def test_sizes_in_turn_allocate_nothing(encoding):
-    preprocessing = Preprocessing(416, 416, "letterbox_center")
+    preprocessing = Preprocessing(640, 640, "letterbox_center")
     preprocessor = Preprocessor(preprocessing, make_input(preprocessing))
     frames = [make_frame(encoding, *size) for size in ((540, 960), (960, 540), (480, 640))]
     for frame in frames * 2:
@@ -165,8 +165,8 @@ def test_sizes_in_turn_allocate_nothing(encoding):
         tracemalloc.reset_peak()
         for frame in frames * 3:
             preprocessor.write(frame)
-        # numpy converts in buffers; one resized plane has 97 KB.
-        assert tracemalloc.get_traced_memory()[1] - before < 80_000
+        # numpy converts in buffers, of 98 KB in numpy 1.21; one resized plane has 230 KB.
+        assert tracemalloc.get_traced_memory()[1] - before < 120_000
     finally:
         tracemalloc.stop()
 

@@ -92,6 +92,7 @@ def build_at_low_priority():
 
 def build_in_the_background():
     pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 2")
+    pytest.importorskip("torch", reason="torch is not installed: build needs it")
     import logging
     import threading
     from types import SimpleNamespace

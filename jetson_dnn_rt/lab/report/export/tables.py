@@ -139,12 +139,15 @@ def guard_cells(values: Iterable[Any]) -> list[Any]:
     A spreadsheet reads a cell that begins with ``= + - @``, a tab or a line break as a formula,
     even between quotes, and names in a trace are not trusted. Such texts, and those that begin
     with an apostrophe, get an apostrophe in front: readers remove one from every text that begins
-    with it. Numbers stay as they are.
+    with it. A NUL, which Python 3.10 neither writes nor reads, is replaced. Numbers stay as they
+    are.
     """
-    return [
-        f"{_MARK}{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
-        for value in values
-    ]
+    return [_guard(value) if isinstance(value, str) else value for value in values]
+
+
+def _guard(text: str) -> str:
+    text = text.replace("\0", "\ufffd")
+    return f"{_MARK}{text}" if text.startswith(_FORMULA) else text
 
 
 # -- Excel ---------------------------------------------------------------------------------------
