@@ -82,7 +82,7 @@ def test_seeds_of_both_sets_do_not_overlap(capsys):
     assert "no seed in common: 9" in capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_processes_give_the_same_as_one(monkeypatch):
     monkeypatch.setattr(bench, "measure_agreement", lambda *args: [])
     options = (

@@ -88,7 +88,7 @@ def test_seeds():
             read(tuning, test)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_small_run(monkeypatch):
     monkeypatch.setattr(bench, "POLICIES", {"max_n": "", "horizon": ""})
     monkeypatch.setattr(bench, "SETTINGS", {})

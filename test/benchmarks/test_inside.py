@@ -79,7 +79,7 @@ def test_the_reason_of_a_failed_process_is_said(monkeypatch, capsys):
     assert "inside: node: no frame was met" in capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_all_sides_run_the_network(shared_data):
     pytest.importorskip("rclpy")
     pytest.importorskip("onnxruntime")

@@ -50,7 +50,7 @@ def test_bars():
     assert not is_within({"jobs": 0, "overhead_ms": {"p50": None}, "bars_ms": {"p50": 2.5}})
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_every_part_is_measured():
     pytest.importorskip("rclpy")
     pytest.importorskip("vision_msgs.msg")

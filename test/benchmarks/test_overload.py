@@ -169,7 +169,7 @@ def test_both_sides_deliver():
     assert result["machine"]["cores"] >= 1
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_consumer_that_fails_does_not_end_the_benchmark(monkeypatch):
     pytest.importorskip("rclpy")
     pytest.importorskip("vision_msgs.msg")

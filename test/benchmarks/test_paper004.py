@@ -111,7 +111,7 @@ def test_the_paper_is_in_time_in_5_of_24_cells():
     assert (len(in_time), sum(in_time)) == (24, 5)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_small_run(monkeypatch):
     monkeypatch.setattr(paper004, "P99_MS", {"tx2": {1: paper004.P99_MS["tx2"][1]}})
     monkeypatch.setattr(paper004, "COHORTS", {1: paper004.NETWORKS})

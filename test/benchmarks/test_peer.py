@@ -172,7 +172,7 @@ def test_all_that_a_foreign_program_started_ends_with_it(tmp_path):
     held.close()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_peer_that_ends_by_itself_is_a_failure(tmp_path, capfd):
     pytest.importorskip("rclpy")
     pytest.importorskip("vision_msgs.msg")

@@ -38,7 +38,7 @@ def test_bars(changes, missed):
     assert judge(figures(**changes)) == ALL_MET | ({missed: False} if missed else {})
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_small_run(monkeypatch):
     monkeypatch.setattr(policies, "BOARDS", ("tx2",))
     monkeypatch.setattr(policies, "COHORTS", {1: ("alexnet", "vgg16")})

@@ -43,7 +43,7 @@ def test_each_aim_can_be_missed(variant, change, aim):
     assert [name for name, done in recovery.judge(figures).items() if not done] == [aim]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_short_run_measures_and_keeps_the_network(tmp_path, monkeypatch):
     monkeypatch.setattr(recovery, "BACKENDS", ("torch",))
     options = "--models segmenter --scenes 6 --fit-frames 8 --steps 2 --seconds 0.1"

@@ -144,7 +144,7 @@ def test_results_from_before_the_bar_of_policies_have_a_table():
     assert "best variant" not in benches.show("streaming", result)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_sides_are_judged_by_the_truth():
     pytest.importorskip("rclpy")
     pytest.importorskip("vision_msgs.msg")

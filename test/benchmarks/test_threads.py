@@ -22,7 +22,7 @@ def test_auto_is_judged_by_the_medians():
     assert judge({"1 x 2": [0.8], "2 x 1": [0.6], "auto": [0.9]})["passed"] is True
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_all_of_them_play():
     pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
     _, result = benches.run("threads", "--loads 1 --rounds 1 --seconds 0.5")

@@ -26,7 +26,7 @@ def test_difference_is_that_of_the_usual_pair():
     assert added["low_us"] <= 7.0 <= added["high_us"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_jobs_with_and_without_a_trace():
     _, result = benches.run("trace", "--rounds 2 --frames 20")
     bar = result["added_us"]["p99"]["us"] <= P99_BAR_US and result["call_us"]["p99"] <= P99_BAR_US
