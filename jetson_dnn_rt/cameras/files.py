@@ -10,16 +10,19 @@ import logging
 import os
 import threading
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import cv2
 import numpy as np
+import numpy.typing as npt
 
 from jetson_dnn_rt.cameras.encoded_pictures import MAX_PIXELS
 from jetson_dnn_rt.cameras.source import FrameSource, SourceOptions
 from jetson_dnn_rt.config.camera_sources import IMAGE_SUFFIXES
 from jetson_dnn_rt.errors import SourceError
 from jetson_dnn_rt.frames import Image
+from jetson_dnn_rt.safety import small_files
+from jetson_dnn_rt.safety.utf8_paths import utf8_name
 
 DEFAULT_RATE_HZ = 10.0
 """Rate of a folder of images, which has none of its own."""
@@ -41,6 +44,9 @@ _OPTIONS = "OPENCV_FFMPEG_CAPTURE_OPTIONS"  # read by OpenCV whenever it opens s
 _LISTS = (b"#EXTM3U", b"ffconcat", b"<?xml", b"<MPD", b"v=0", b"[playlist]", b"<asx", b"# VobSub")
 _LONGEST_LEAD = 16
 """Blanks and a byte order mark that a reader of lists may pass over."""
+
+MAX_FILE = 8 * MAX_PIXELS + (1 << 20)
+"""Bytes of a picture's file: four channels of 16 bits, not compressed."""
 
 NAMED = 5
 """Files of a folder that are logged because they cannot be decoded; all are counted."""
@@ -148,13 +154,14 @@ def _open_capture(path: Path) -> cv2.VideoCapture:
     Any other back end takes a name with a number for that of the first of many images.
     """
     if not cv2.videoio_registry.hasBackend(cv2.CAP_FFMPEG):
-        return cv2.VideoCapture(os.path.abspath(path))
-    with _opening:
+        with utf8_name(path) as name:
+            return cv2.VideoCapture(name)
+    with _opening, utf8_name(path) as name:
         given = os.environ.get(_OPTIONS)
         allowed = f"format_whitelist;{CONTAINERS}"
         os.environ[_OPTIONS] = f"{given}|{allowed}" if given else allowed
         try:
-            return cv2.VideoCapture(os.path.abspath(path), cv2.CAP_FFMPEG)
+            return cv2.VideoCapture(name, cv2.CAP_FFMPEG)
         finally:
             if given is None:
                 del os.environ[_OPTIONS]
@@ -254,20 +261,32 @@ def read_image(file: Path) -> Image:
     An orientation in EXIF data is applied: a photo is upright, as every viewer shows it. Grey
     becomes three equal colours, transparency is left out, 16 bits become 8.
 
-    SourceError when it cannot be decoded, or has more than `MAX_PIXELS`.
+    SourceError when it cannot be read or decoded, or has more than `MAX_PIXELS`.
+    """
+    image = decode_file(file, cv2.IMREAD_COLOR)
+    if image is None or image.size > 3 * MAX_PIXELS:
+        # An OpenCV that was loaded before this package has a limit of its own.
+        raise SourceError(f"image {file} cannot be decoded, or has more than {MAX_PIXELS} pixels")
+    return np.asarray(image, np.uint8)
+
+
+def decode_file(file: Path, flags: int) -> npt.NDArray[Any] | None:
+    """Decode a picture with these flags of ``cv2.imdecode``; None for one that is damaged.
+
+    Not `cv2.imread`, which ends the process at a name that is not UTF-8. SourceError when it
+    cannot be read, or has more than `MAX_PIXELS`.
     """
     try:
-        image = cv2.imread(str(file), cv2.IMREAD_COLOR)
+        data = np.frombuffer(small_files.read_bytes(file, MAX_FILE), np.uint8)
+        return cv2.imdecode(data, flags) if len(data) else None
+    except OSError as error:
+        raise SourceError(f"image {file} cannot be read: {error.strerror}") from error
     except (cv2.error, MemoryError) as error:
         # OpenCV raises for what is too large, and returns None for what is damaged.
         text = " ".join(str(error).split())[:200]
         raise SourceError(
             f"image {file} cannot be decoded, or has more than {MAX_PIXELS} pixels: {text}"
         ) from error
-    # An OpenCV that was loaded before this package has a limit of its own.
-    if image is None or image.size > 3 * MAX_PIXELS:
-        raise SourceError(f"image {file} cannot be decoded, or has more than {MAX_PIXELS} pixels")
-    return np.asarray(image, np.uint8)
 
 
 def write_image(file: Path, image: Image) -> None:

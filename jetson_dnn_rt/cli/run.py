@@ -36,9 +36,10 @@ from jetson_dnn_rt.config.nodes import DEFAULT_TASKS, PERCEPTION
 from jetson_dnn_rt.config.parameter_file import read_parameter_file
 from jetson_dnn_rt.config.perception import read_config
 from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError, SourceError, blaming, naming
+from jetson_dnn_rt.safety.utf8_paths import escape, is_utf8
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from jetson_dnn_rt.cli.recorder import Recorder
     from jetson_dnn_rt.config.perception import PerceptionConfig
@@ -154,6 +155,17 @@ def make_overrides(args: argparse.Namespace, params: Path) -> dict[str, dict[str
     return overrides
 
 
+def _refuse_other_names(overrides: Mapping[str, Mapping[str, object]]) -> None:
+    """Refuse names of files that are not UTF-8, which parameters of ROS must be."""
+    for node, values in overrides.items():
+        for parameter, value in values.items():
+            if isinstance(value, str) and not is_utf8(value):
+                raise ConfigurationError(
+                    f"{node}: {parameter} {escape(value)} is not UTF-8, as ROS needs "
+                    "its arguments; fix: rename the file or folder, or give a link to it (ln -s)"
+                )
+
+
 def _check_configuration(
     params: Path, overrides: dict[str, dict[str, object]]
 ) -> PerceptionConfig:
@@ -227,6 +239,7 @@ def _run(args: argparse.Namespace, stop: threading.Event) -> tuple[GraphReport, 
     if params is None:
         raise ConfigurationError(f"{PARAMETERS} of this package is not installed: give --params")
     overrides = make_overrides(args, params)
+    _refuse_other_names({"run": {"--params": str(params)}, **overrides})
     config = _check_configuration(params, overrides)
     if not _has_length(args):
         for camera in config.cameras:  # a source with an end is played once

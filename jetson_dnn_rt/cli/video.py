@@ -26,6 +26,7 @@ from jetson_dnn_rt.frames import Frame, FramePool, Image, Loan
 from jetson_dnn_rt.nodes.tasks.drawing import Color, draw_lines, draw_results
 from jetson_dnn_rt.nodes.tasks.mailbox import Mailbox
 from jetson_dnn_rt.results import Classification, Detections, Result, Segmentation
+from jetson_dnn_rt.safety.utf8_paths import utf8_name
 from jetson_dnn_rt.tasks import JobRecord, Outcome, Work
 from jetson_dnn_rt.traces.room import describe_full_disk
 
@@ -237,7 +238,8 @@ class _StreamVideo:
 
 def count_frames(path: Path) -> int:
     """Number of frames in a finished video, by its index; 0 when it cannot be read."""
-    capture = cv2.VideoCapture(os.fspath(path))
+    with utf8_name(path) as name:
+        capture = cv2.VideoCapture(name)
     try:
         return max(0, int(capture.get(cv2.CAP_PROP_FRAME_COUNT))) if capture.isOpened() else 0
     finally:
@@ -273,7 +275,8 @@ def check_video(path: Path) -> None:
 
 def _open_writer(path: Path, rate_hz: float, size: Size) -> cv2.VideoWriter:
     codec = cv2.VideoWriter.fourcc(*CODECS[path.suffix])
-    return cv2.VideoWriter(os.fspath(path), codec, rate_hz, size)
+    with utf8_name(path) as name:
+        return cv2.VideoWriter(name, codec, rate_hz, size)
 
 
 def _choose_size(width: int, height: int) -> Size:

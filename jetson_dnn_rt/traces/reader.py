@@ -12,7 +12,6 @@ groups of more than a gibibyte.
 from __future__ import annotations
 
 import logging
-import os
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jetson_dnn_rt.errors import JobTraceError
+from jetson_dnn_rt.safety.utf8_paths import utf8_name
 from jetson_dnn_rt.traces.schema import (
     ADDED,
     ADDED_TO_STAGES,
@@ -151,9 +151,10 @@ def _read_metadata(part: Path) -> TraceMetadata:
         if part.suffix == PARQUET:
             from pyarrow import parquet
 
-            schema = parquet.read_schema(part)
+            with utf8_name(part) as name:
+                schema = parquet.read_schema(name)
         else:
-            with pa.OSFile(os.fspath(part)) as source:
+            with utf8_name(part) as name, pa.OSFile(name) as source:
                 schema = pa.ipc.open_stream(source).schema
         text = (schema.metadata or {})[METADATA_KEY]
         names = schema.names
@@ -175,7 +176,7 @@ def _read_part(part: Path, columns: Sequence[str] | None) -> Iterator[pa.RecordB
         from pyarrow import parquet
 
         try:
-            with parquet.ParquetFile(part) as file:
+            with utf8_name(part) as name, parquet.ParquetFile(name) as file:
                 _check_sizes(file.metadata)
                 # Names missing from the file are ignored.
                 for batch in file.iter_batches(
@@ -193,7 +194,7 @@ def _read_part(part: Path, columns: Sequence[str] | None) -> Iterator[pa.RecordB
 
 def _read_stream(part: Path) -> Iterator[pa.RecordBatch]:
     pa = require_pyarrow()
-    with pa.OSFile(os.fspath(part)) as source:
+    with utf8_name(part) as name, pa.OSFile(name) as source:
         messages = pa.ipc.MessageReader.open_stream(source)
         try:
             schema = pa.ipc.read_schema(messages.read_next_message())

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jetson_dnn_rt.safety.faults import Pulse, start_thread
+from jetson_dnn_rt.safety.utf8_paths import utf8_name
 from jetson_dnn_rt.tasks import JobRecord
 from jetson_dnn_rt.traces.room import TraceRoom
 from jetson_dnn_rt.traces.schema import (
@@ -433,9 +434,9 @@ def turn_into_parquet(path: Path, schema: pa.Schema) -> Path:
 
     target, partial = path.with_suffix(".parquet"), path.with_suffix(".partial")
     try:
-        with pa.OSFile(os.fspath(path)) as source:
+        with utf8_name(path) as name, pa.OSFile(name) as source:
             stream = pa.ipc.open_stream(source)
-            with parquet.ParquetWriter(os.fspath(partial), schema) as writer:
+            with utf8_name(partial) as to, parquet.ParquetWriter(to, schema) as writer:
                 waiting = []
                 rows = 0
                 for batch in stream:

@@ -94,7 +94,7 @@ class SqliteFile(BagFile):
 
         Beside a write-ahead log SQLite may leave its index, ``-shm``.
         """
-        name = f"file:{quote(str(self.path.resolve()))}?mode=ro"
+        name = f"file:{quote(os.fsencode(self.path.resolve()))}?mode=ro"
         log = self._log
         if log.exists() and log.stat().st_size:
             # The recorder did not finish: the latest messages are in the write-ahead log.

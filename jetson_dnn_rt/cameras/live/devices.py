@@ -15,6 +15,7 @@ import cv2
 from jetson_dnn_rt.cameras.source import FrameSource, SourceOptions
 from jetson_dnn_rt.errors import SourceError
 from jetson_dnn_rt.frames import Image
+from jetson_dnn_rt.safety.utf8_paths import is_utf8, utf8_name
 
 OLDEST_STAMP_NS = 1_000_000_000
 """A driver's stamp that is further back than this is on another clock."""
@@ -30,7 +31,8 @@ def open_device(path: str, options: SourceOptions) -> LiveSource:
         raise SourceError(f"camera {path} is not there (video devices: {known})")
     if not os.access(path, os.R_OK | os.W_OK):
         raise SourceError(f"camera {path} may not be opened: add the user to the group 'video'")
-    capture = cv2.VideoCapture(path, cv2.CAP_V4L2)
+    with utf8_name(path) as name:
+        capture = cv2.VideoCapture(name, cv2.CAP_V4L2)
     if options.width and options.height:
         capture.set(cv2.CAP_PROP_FRAME_WIDTH, options.width)
         capture.set(cv2.CAP_PROP_FRAME_HEIGHT, options.height)
@@ -53,6 +55,8 @@ def open_pipeline(pipeline: str, options: SourceOptions) -> LiveSource:
         )
     if "appsink" not in pipeline:
         raise SourceError(f"GStreamer pipeline {pipeline!r} must end in '! appsink'")
+    if not is_utf8(pipeline):
+        raise SourceError(f"GStreamer pipeline {pipeline!r} is not UTF-8: rename what it names")
     capture = cv2.VideoCapture(pipeline, cv2.CAP_GSTREAMER)
     return LiveSource(capture, f"GStreamer pipeline {pipeline!r}", "try it with gst-launch-1.0")
 

@@ -24,6 +24,7 @@ from jetson_dnn_rt.cameras.bags.photos import holds_photos
 from jetson_dnn_rt.cameras.files import list_images
 from jetson_dnn_rt.errors import ConfigurationError, SourceError
 from jetson_dnn_rt.lab.streaming.frame_names import FrameName
+from jetson_dnn_rt.safety.utf8_paths import escape
 
 Integers = npt.NDArray[np.int64]
 
@@ -61,7 +62,7 @@ def name_stream(bag: str, topic: str) -> str:
 
     Only the last two names of the path are used: the folders before them differ between machines.
     """
-    return f"{'/'.join(Path(bag).parts[-2:])}#{topic}"
+    return escape(f"{'/'.join(Path(bag).parts[-2:])}#{topic}")
 
 
 def inspect_bags(args: argparse.Namespace) -> list[Stream]:

@@ -73,7 +73,7 @@ def write_report(report: Report, folder: Path) -> tuple[Path, list[Path]]:
             file.write_bytes(picture.wide)
             files.append(file)
         page = folder / PAGE
-        page.write_text(make_page(report), encoding="utf-8")
+        page.write_text(make_page(report), encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         raise ConfigurationError(f"cannot write {folder}: {error.strerror}") from error
     return page, files

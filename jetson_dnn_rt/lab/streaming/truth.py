@@ -12,7 +12,8 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.cameras.files import decode_file
+from jetson_dnn_rt.errors import ConfigurationError, SourceError
 from jetson_dnn_rt.lab.agree.result_files import RESULTS, FrameResult, Key, read_results
 from jetson_dnn_rt.lab.streaming.accuracy import METRICS
 from jetson_dnn_rt.lab.streaming.coco import LabelledFrame, read_coco
@@ -190,7 +191,10 @@ def _find_in_masks(masks: Mapping[Key, Path]) -> Find:
 
 
 def _read_mask(path: Path) -> npt.NDArray[np.uint8]:
-    mask = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
+    try:
+        mask = decode_file(path, cv2.IMREAD_UNCHANGED)
+    except SourceError as error:
+        raise ConfigurationError(f"{path} is no mask: {error}") from error
     if mask is None or mask.dtype != np.uint8 or mask.ndim != 2:
         found = "no picture" if mask is None else f"{mask.dtype}, {mask[0, 0].size} channels"
         raise ConfigurationError(

@@ -30,6 +30,7 @@ from jetson_dnn_rt.lab.wcet.samples import (
     read_stages,
     sum_stages,
 )
+from jetson_dnn_rt.safety.utf8_paths import escape
 from jetson_dnn_rt.traces.reader import Trace
 from jetson_dnn_rt.traces.summary import order_statistic
 
@@ -120,10 +121,8 @@ def write_csv(traces: Mapping[str, Trace], path: Path) -> list[Path]:
     """
     files = [path, path.with_name(f"{path.stem}-stages{path.suffix}")]
     with ExitStack() as stack:
-        writers = [
-            csv.writer(stack.enter_context(file.open("w", newline="", encoding="utf-8")))
-            for file in files
-        ]
+        given: Any = {"newline": "", "encoding": "utf-8", "errors": "backslashreplace"}
+        writers = [csv.writer(stack.enter_context(file.open("w", **given))) for file in files]
         for writer, header in zip(writers, (JOB_COLUMNS, STAGE_COLUMNS), strict=True):
             writer.writerow(header)
         for label, trace in traces.items():
@@ -287,7 +286,7 @@ def write_row(sheet: Any, row: int, values: Iterable[Any]) -> None:
     """Write values by their types: a text stays a text, whatever its content."""
     for column, value in enumerate(values):
         if isinstance(value, str):
-            sheet.write_string(row, column, value)
+            sheet.write_string(row, column, escape(value))
         elif isinstance(value, bool):
             sheet.write_boolean(row, column, value)
         elif value is not None:
