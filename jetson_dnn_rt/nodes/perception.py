@@ -40,7 +40,6 @@ from jetson_dnn_rt.nodes.reports.diagnostics import (
 from jetson_dnn_rt.nodes.tasks.session_bridge import SessionBridge
 from jetson_dnn_rt.nodes.tasks.task_node import TASK_NODES, DetectorNode, TaskNode
 from jetson_dnn_rt.nodes.tasks.task_status import session_values
-from jetson_dnn_rt.printable import make_printable
 from jetson_dnn_rt.runtime.preloading import preload
 from jetson_dnn_rt.tasks import JobRecord, Work
 
@@ -168,7 +167,7 @@ class PerceptionNode(ManagedNode):
                     given[name] = value if isinstance(value, bool) else list(value) or [""]
             notes = check_names(file, {PERCEPTION: given} if given else None)
         for note in notes:
-            self.get_logger().warning(make_printable(note))
+            self.get_logger().warning(note)
 
     @property
     def named_children(self) -> dict[str, ManagedNode]:

@@ -41,7 +41,16 @@ PRINT_S = 5.0
 """Between two tables in a file or pipe."""
 
 ONCE_S = 3.0
-"""Discovery takes a second or two."""
+"""A table for a script is over so long, from the first frames on."""
+
+FIND_S = 15.0
+"""Tasks are found, and their first frames come, within a second or two; on a machine that is busy
+later. So long is waited for that."""
+
+SETTLE_S = 1.0
+"""Tasks are found one after the other: none has been found for so long."""
+
+POLL_S = 0.05
 
 NICENESS = 10
 """On the machine of the tasks these go first."""
@@ -57,7 +66,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     add = parser.add_argument
     add("--namespace", default="/", metavar="NS", help="only tasks below this ROS namespace")
-    add("--once", action="store_true", help=f"one table after --seconds (default {ONCE_S:g})")
+    text = f"one table over --seconds (default {ONCE_S:g}), from the first frames on"
+    add("--once", action="store_true", help=text)
     add("--seconds", type=parse_positive, metavar="S", help="end then (default: with Ctrl-C)")
     add("--ascii", action="store_true", help="no signs that a terminal may lack")
     add("--web", type=_parse_port, metavar="PORT", help="serve a page with plots; 0 = any port")
@@ -89,6 +99,9 @@ def execute(args: argparse.Namespace) -> int:
     os.nice(NICENESS)
     graph, stop = Graph(), threading.Event()
     with stop_on_signals(stop), watching(graph, args.namespace):
+        if once:
+            find_end_s = time.monotonic() + FIND_S
+            wait_for_frames(graph, lambda period_s: _wait(stop, period_s, find_end_s))
         end_s = time.monotonic() + seconds
         show(graph, lambda period_s: _wait(stop, period_s, end_s))
         view = graph.snapshot()
@@ -121,6 +134,26 @@ def _choose(args: argparse.Namespace, once: bool) -> Callable[[Graph, Wait], Non
     if not sys.stdout.isatty():
         return _print_tables
     return partial(_draw, open_console())
+
+
+def wait_for_frames(graph: Graph, wait: Wait) -> None:
+    """Wait until tasks are found and each has had a frame, as far as `wait` goes on."""
+    found: set[str] = set()
+    quiet_polls = 0
+    while True:
+        tasks = [task for task in graph.snapshot().tasks if task.present]
+        names = {task.name for task in tasks}
+        quiet_polls = quiet_polls + 1 if names == found else 0
+        found = names
+        silent = [task.name for task in tasks if math.isnan(task.age_s)]
+        if tasks and not silent and quiet_polls * POLL_S >= SETTLE_S:
+            return
+        if not wait(POLL_S):
+            break
+    if not tasks:
+        print(f"no task was found within {FIND_S:g} s", file=sys.stderr)
+    for name in silent:
+        print(f"{name}: no frame within {FIND_S:g} s", file=sys.stderr)
 
 
 def _collect(graph: Graph, wait: Wait) -> None:

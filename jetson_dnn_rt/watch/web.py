@@ -6,8 +6,9 @@
 The page is for people who may see the machine's topics anyway, so there is no login; by default it
 is on this machine's loopback alone. What a web site in their browser could do to it is prevented:
 a request must name the server by an address or by this machine's name (a site can make its own
-name lead here, but not become an address), streams are for the page's own origin, and the page
-loads and runs nothing but its own files.
+name lead here, but not become an address), nothing is for the pages of other origins, whether
+they read it or only load it (as an image, which holds a stream), and the page loads and runs
+nothing but its own files. No address can take all of the streams and connections.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import socket
 import socketserver
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -38,8 +40,10 @@ logger = logging.getLogger(__name__)
 PERIOD_S = 0.25
 """Between two events of a stream."""
 
-MOST_STREAMS = 8
-MOST_CONNECTIONS = 32
+MOST_STREAMS, MOST_STREAMS_EACH = 16, 8
+MOST_CONNECTIONS, MOST_CONNECTIONS_EACH = 64, 32
+"""At once, and at once of one address."""
+
 TIMEOUT_S = 10.0
 """A client that neither sends nor reads for this long is dropped."""
 
@@ -98,6 +102,29 @@ class Page:
             thread.join()
 
 
+class _Places:
+    """Places that clients take, of which no address gets all."""
+
+    def __init__(self, count: int, each: int) -> None:
+        self._free, self._each = count, each
+        self._taken: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def take(self, address: str) -> bool:
+        with self._lock:
+            if not self._free or self._taken[address] >= self._each:
+                return False
+            self._free -= 1
+            self._taken[address] += 1
+            return True
+
+    def give_back(self, address: str) -> None:
+        with self._lock:
+            self._free += 1
+            self._taken[address] -= 1
+            self._taken += Counter()  # forgets those without a place
+
+
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False  # a client that does not read must not delay the end
@@ -105,8 +132,8 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, host: str, port: int) -> None:
         self.host, self.ending = host, threading.Event()
-        self.streams = threading.BoundedSemaphore(MOST_STREAMS)
-        self._connections = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        self.streams = _Places(MOST_STREAMS, MOST_STREAMS_EACH)
+        self._connections = _Places(MOST_CONNECTIONS, MOST_CONNECTIONS_EACH)
         infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         self.address_family = infos[0][0]
         super().__init__((host, port), _Handler)
@@ -118,7 +145,7 @@ class _Server(ThreadingHTTPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Serve a connection on a thread of its own, or close it when there are too many."""
-        if self._connections.acquire(blocking=False):
+        if self._connections.take(client_address[0]):
             super().process_request(request, client_address)
         else:
             self.shutdown_request(request)
@@ -128,7 +155,7 @@ class _Server(ThreadingHTTPServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._connections.release()
+            self._connections.give_back(client_address[0])
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Log what is not the client's doing."""
@@ -160,7 +187,7 @@ class _Handler(BaseHTTPRequestHandler):
         host = self.headers.get("Host", "")
         if not self.server.allows(host):
             self._refuse(HTTPStatus.MISDIRECTED_REQUEST, f"{host!r} is not a name of this server")
-        elif self.headers.get("Origin", f"http://{host}") != f"http://{host}":
+        elif self._is_foreign(f"http://{host}"):
             self._refuse(HTTPStatus.FORBIDDEN, "not for pages of other sites")
         elif self.path == "/events":
             self._stream()
@@ -171,6 +198,22 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(content)
         else:
             self._refuse(HTTPStatus.NOT_FOUND, "no such file")
+
+    def _is_foreign(self, own: str) -> bool:
+        """Whether a page of another origin asks, in whatever way; a link to ours is allowed.
+
+        An image or a script of another page comes without an Origin. Browsers say who asks in
+        Sec-Fetch-Site; older ones name the page in Referer, which our own page does not send.
+        """
+        headers = self.headers
+        if headers.get("Origin", own) != own:
+            return True
+        if self.path == "/" and headers.get("Sec-Fetch-Mode", "navigate") == "navigate":
+            return False
+        site, referer = headers.get("Sec-Fetch-Site"), headers.get("Referer")
+        if site is not None:
+            return site not in ("same-origin", "none")
+        return referer is not None and not f"{referer}/".startswith(f"{own}/")
 
     def log_message(self, format: str, *args: Any) -> None:
         """Log nothing of requests."""
@@ -190,8 +233,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def _stream(self) -> None:
-        if not self.server.streams.acquire(blocking=False):
-            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, f"{MOST_STREAMS} viewers are there")
+        address = self.client_address[0]
+        if not self.server.streams.take(address):
+            text = f"{MOST_STREAMS} viewers are there, or {MOST_STREAMS_EACH} of {address}"
+            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, text)
             return
         try:
             self._start(HTTPStatus.OK, "text/event-stream")
@@ -202,7 +247,7 @@ class _Handler(BaseHTTPRequestHandler):
                 if self.server.ending.wait(PERIOD_S):
                     return
         finally:
-            self.server.streams.release()
+            self.server.streams.give_back(address)
 
 
 def make_event(view: GraphView, seen: dict[str, int]) -> dict[str, object]:

@@ -440,3 +440,26 @@ def test_an_override_that_cannot_be_used_is_a_refusal_that_names_it(ros, policy,
     assert node.trigger_configure() == FAILURE
     assert re.search(text, node.fault)
     assert node.state_name == "unconfigured"
+
+
+@pytest.mark.parametrize("label", ["\x1b[2Jconfigure", "configure\nforged", "no_such"])
+def test_a_label_that_is_no_transition_is_refused_and_steers_no_terminal(ros, label, capfd):
+    """STRANGERS R7: escape codes of a label reached the terminal as they came."""
+    ros.make(ManagedNode, "labelled")
+    request = ChangeState.Request(transition=Transition(label=label))
+    assert not ros.request(ChangeState, "labelled/change_state", request).success
+    said = capfd.readouterr().err
+    assert "\x1b[2J" not in said
+    assert "change_state is refused: no transition" in said
+    request.transition.label = "configure"
+    assert ros.request(ChangeState, "labelled/change_state", request).success
+
+
+def test_texts_from_elsewhere_are_logged_so_that_they_steer_no_terminal(ros, capfd):
+    logger = ros.make(ManagedNode, "speaking").get_logger()
+    logger.error("of a file: \x1b]0;taken\x07")
+    logger.warning("of the network: \x9b2J")
+    assert logger.name == "speaking"
+    said = capfd.readouterr().err
+    assert "of a file: ?]0;taken?" in said
+    assert "of the network: ?2J" in said

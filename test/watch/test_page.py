@@ -137,3 +137,27 @@ def test_paused_it_stays_and_goes_on_with_the_whole_minute(browser, graph):
     browser.run("document.getElementById('pause').click()")
     browser.wait("document.querySelectorAll('#tasks tr').length === 2")
     assert browser.run("minutes.get('/a').length") == 2
+
+
+@pytest.mark.parametrize("width", [1300, 1024])
+def test_every_column_is_in_sight(width, page, graph, tmp_path):
+    """STRANGERS R7: the last one was cut at 1,300 pixels."""
+    for task in ("/front/detector", "/a/rather/long/namespace/segmenter_of_lanes"):
+        for outcome in ("met", "late", "skipped", "aborted", "failed", "superseded"):
+            add(graph, task, outcome, 123.4, "tucker-0.50@tensorrt-fp16")
+        graph.set_present([task])
+    browser = Browser(page, tmp_path / "profile", width)
+    try:
+        browser.wait("document.querySelectorAll('#tasks tr').length === 2")
+        table, window = browser.run(
+            "(t => [t.getBoundingClientRect().right, document.querySelector('.scroll')"
+            ".getBoundingClientRect().right])(document.querySelector('table'))"
+        )
+        assert table <= window
+        # Whatever the table's width, no text runs out of its cell but names, which have a tip.
+        assert browser.run(
+            "[...document.querySelectorAll('td:not(.text), th')]"
+            ".every(c => c.scrollWidth <= c.clientWidth)"
+        )
+    finally:
+        browser.close()

@@ -22,7 +22,8 @@ from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 
 from jetson_dnn_rt.cli import main
 from jetson_dnn_rt.errors import JetsonDnnRtError
-from jetson_dnn_rt.watch import table
+from jetson_dnn_rt.watch import table, top
+from jetson_dnn_rt.watch.graph import Graph
 
 COMMAND = [sys.executable, "-m", "jetson_dnn_rt.cli.main", "top"]
 TIMEOUT_S = 120
@@ -65,9 +66,63 @@ def test_a_pipe_gets_plain_tables(task):
 def test_without_a_task_it_fails_and_says_where_to_look(arguments, request):
     if arguments:
         request.getfixturevalue("task")
-    done = start("--once", "--seconds", "2", *arguments)
+    done = start("--once", "--seconds", "0.1", *arguments)
     assert done.returncode == 1
     assert done.stdout.startswith(table.NO_TASK)
+    assert f"no task was found within {top.FIND_S:g} s" in done.stderr
+
+
+class Later:
+    """A wait that does what is due at its poll of that number, and ends after some more."""
+
+    def __init__(self, due):
+        self.due, self.polls = due, 0
+
+    def __call__(self, period_s):
+        self.polls += 1
+        for action in self.due.pop(self.polls, ()):
+            action()
+        return self.polls < 1000
+
+
+SETTLED = round(top.SETTLE_S / top.POLL_S)
+
+
+def test_one_table_waits_for_data_and_not_for_a_time():
+    """STRANGERS R7: discovery took the three seconds of `--once`, and the table had no frame."""
+    graph = Graph()
+    wait = Later(
+        {
+            100: [lambda: graph.set_present(["/a"])],
+            105: [lambda: graph.set_present(["/a", "/b"])],
+            110: [lambda: graph.add_frame("/a", VALUES)],
+            200: [lambda: graph.add_frame("/b", VALUES)],
+        }
+    )
+    top.wait_for_frames(graph, wait)
+    assert wait.polls == 200
+
+
+def test_tasks_that_are_found_one_after_the_other_are_all_waited_for():
+    graph = Graph()
+
+    def add(name, *others):
+        return [lambda: graph.set_present([name, *others]), lambda: graph.add_frame(name, VALUES)]
+
+    wait = Later({1: add("/a"), SETTLED: add("/b", "/a")})
+    top.wait_for_frames(graph, wait)
+    assert wait.polls == 2 * SETTLED
+
+
+@pytest.mark.parametrize(
+    ("present", "text"),
+    [([], "no task was found within 15 s"), (["/a"], "/a: no frame within 15 s")],
+)
+def test_what_did_not_come_is_said(present, text, capsys):
+    graph = Graph()
+    graph.set_present(present)
+    top.wait_for_frames(graph, Later({}))
+    assert capsys.readouterr().err == f"{text}\n"
 
 
 def test_on_a_terminal_it_draws_until_ctrl_c_and_leaves_the_terminal_as_it_was(task):

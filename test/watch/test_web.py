@@ -52,8 +52,8 @@ def get(port, path, **headers):
 
 
 @contextlib.contextmanager
-def stream(port):
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)
+def stream(port, **options):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S, **options)
     connection.request("GET", "/events")
     answer = connection.getresponse()
     try:
@@ -115,6 +115,35 @@ def test_pages_of_other_sites_get_no_stream(port):
     assert get(port, "/events", Origin="null")[0] == 403
 
 
+OWN = "http://127.0.0.1:{}"
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "status"),
+    [
+        # <img src> of another page, which the browser says; another port is another origin.
+        ("/events", {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}, 403),
+        ("/events", {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "no-cors"}, 403),
+        ("/page.js", {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}, 403),
+        ("/events", {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}, 403),
+        ("/", {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}, 403),
+        # An older browser.
+        ("/events", {"Referer": "http://evil.example/"}, 403),
+        ("/events", {"Referer": "http://127.0.0.1.evil.example/"}, 403),
+        ("/page.js", {"Referer": OWN + "/"}, 200),
+        ("/page.js", {"Referer": OWN}, 200),
+        # Our own page, an address that was typed, and a link to us.
+        ("/page.js", {"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "no-cors"}, 200),
+        ("/", {"Sec-Fetch-Site": "none", "Sec-Fetch-Mode": "navigate"}, 200),
+        ("/", {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}, 200),
+    ],
+)
+def test_what_another_page_loads_without_reading_it_is_refused(path, headers, status, port):
+    """STRANGERS R7: images of another origin held all streams, and the own page got 503."""
+    given = {name: value.format(port) for name, value in headers.items()}
+    assert get(port, path, **given)[0] == status
+
+
 def test_a_stream_begins_with_the_minute_and_goes_on_with_what_is_new(port, graph):
     graph.add_frame("/a", FRAME)
     with stream(port) as answer:
@@ -130,10 +159,13 @@ def test_a_stream_begins_with_the_minute_and_goes_on_with_what_is_new(port, grap
 
 def test_viewers_are_limited_and_leave_room_when_they_go(port):
     with contextlib.ExitStack() as viewers:
-        for _ in range(web.MOST_STREAMS):
+        for _ in range(web.MOST_STREAMS_EACH):
             read_event(viewers.enter_context(stream(port)))
         assert get(port, "/events")[0] == 503
         assert get(port, "/")[0] == 200
+        # Another address has its own.
+        with stream(port, source_address=("127.0.0.2", 0)) as answer:
+            assert answer.status == 200
     # That they are gone is noticed when their next events are written.
     status, end_s = 503, time.monotonic() + TIMEOUT_S
     while status == 503 and time.monotonic() < end_s:
@@ -144,11 +176,24 @@ def test_viewers_are_limited_and_leave_room_when_they_go(port):
 
 def test_connections_are_limited(port):
     # One that says nothing holds a connection until its time is over.
-    silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(web.MOST_CONNECTIONS)]
+    silent = [
+        socket.create_connection(("127.0.0.1", port)) for _ in range(web.MOST_CONNECTIONS_EACH)
+    ]
     with pytest.raises((ConnectionError, http.client.HTTPException)):
         get(port, "/")
+    with stream(port, source_address=("127.0.0.2", 0)) as answer:
+        assert answer.status == 200
     for one in silent:
         one.close()
+
+
+def test_no_address_takes_all_places():
+    places = web._Places(5, 2)
+    taken = "".join(name for name in "aaabbcd" if places.take(name))
+    assert taken == "aabbc"
+    places.give_back("a")
+    assert places.take("d")
+    assert not places.take("a")
 
 
 def test_a_port_in_use_is_named():

@@ -97,15 +97,16 @@ def find_state(node: Node) -> Callable[[], str]:
     return lambda: str(answer(GetState.Request(), GetState.Response()).current_state.label)
 
 
-def find_transitions(node: Node) -> Callable[[], set[int]]:
-    """Find how to read the transitions that the state of a node allows, in the same way.
+def find_transitions(node: Node) -> Callable[[], dict[int, str]]:
+    """Find how to read the transitions that the state of a node allows, with their labels.
 
     Jazzy raises when another one is requested, where Kilted refuses.
     """
     kind = GetAvailableTransitions
     answer = _callback_of(node, "get_available_transitions")
     return lambda: {
-        one.transition.id for one in answer(kind.Request(), kind.Response()).available_transitions
+        one.transition.id: one.transition.label
+        for one in answer(kind.Request(), kind.Response()).available_transitions
     }
 
 

@@ -57,6 +57,9 @@ EVENT_PERIOD_S = 0.5
 LONGEST_REASON = 2000
 """Characters of the reason why a transition failed, which is repeated in diagnostics."""
 
+LONGEST_NAME = 100
+"""Characters of a name from the network, in the log."""
+
 SUCCESS = TransitionCallbackReturn.SUCCESS
 FAILURE = TransitionCallbackReturn.FAILURE
 ERROR = TransitionCallbackReturn.ERROR
@@ -74,6 +77,38 @@ def on_ros_thread(method: Callable[..., Any]) -> Callable[..., Any]:
         return self.call_ros(lambda: method(self, *args, **options))
 
     return run
+
+
+class PrintableLogger:
+    """A logger of rclpy that makes texts printable: many come from files and the network."""
+
+    def __init__(self, logger: Any) -> None:
+        self._logger = logger
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._logger, name)
+
+    # rclpy remembers a level for each line that logs.
+
+    def debug(self, text: str, **options: Any) -> bool:
+        """Log at level DEBUG."""
+        return bool(self._logger.debug(make_printable(text, lines=True), **options))
+
+    def info(self, text: str, **options: Any) -> bool:
+        """Log at level INFO."""
+        return bool(self._logger.info(make_printable(text, lines=True), **options))
+
+    def warning(self, text: str, **options: Any) -> bool:
+        """Log at level WARN."""
+        return bool(self._logger.warning(make_printable(text, lines=True), **options))
+
+    def error(self, text: str, **options: Any) -> bool:
+        """Log at level ERROR."""
+        return bool(self._logger.error(make_printable(text, lines=True), **options))
+
+    def fatal(self, text: str, **options: Any) -> bool:
+        """Log at level FATAL."""
+        return bool(self._logger.fatal(make_printable(text, lines=True), **options))
 
 
 class ManagedNode(LifecycleNode):
@@ -135,6 +170,10 @@ class ManagedNode(LifecycleNode):
         self._permanent: set[Any] | None = None
         self.create_timer(EVENT_PERIOD_S, self._events.poll)
 
+    def get_logger(self) -> Any:
+        """Logger of the node, in which no text becomes a command to a terminal."""
+        return PrintableLogger(super().get_logger())
+
     def declare(self, kind: type[Values], **options: Any) -> ParameterSet[Values]:
         """Declare parameters; what is not dynamic is fixed while the node is configured."""
         return ParameterSet(
@@ -168,7 +207,7 @@ class ManagedNode(LifecycleNode):
             names = self.get_parameters_by_prefix("")
             notes = check_node(file, self.get_fully_qualified_name(), names, self._usual_name)
         for note in notes:
-            self.get_logger().warning(make_printable(note))
+            self.get_logger().warning(note)
 
     def tell_waiting(self) -> None:
         """Log what the node waits for, when nobody here brings it up."""
@@ -514,12 +553,14 @@ class ManagedNode(LifecycleNode):
         return True
 
     def _change_state(self, change: Callable[..., Any], request: Any, response: Any) -> Any:
-        """Pass on a request that the present state allows; rclpy knows labels only."""
-        asked = request.transition
-        if asked.label or asked.id in self._find_transitions():
+        """Pass on a request that the present state allows."""
+        asked, there = request.transition, self._find_transitions()
+        # By its label where there is one, as in rclpy; which would log it as it came.
+        if (asked.label in there.values()) if asked.label else (asked.id in there):
             return change(request, response)
+        name = asked.label[:LONGEST_NAME] or asked.id
         self.get_logger().error(
-            f"change_state is refused: no transition {asked.id} leads out of {self.state_name}; "
+            f"change_state is refused: no transition {name} leads out of {self.state_name}; "
             "fix: ask get_available_transitions"
         )
         response.success = False

@@ -430,5 +430,5 @@ class _Process:
 
     def _fail(self, code: int, text: str) -> None:
         self.code = code
-        print(text, file=sys.stderr)
+        print(make_printable(text, lines=True), file=sys.stderr)
         self._stop.set()

@@ -132,6 +132,8 @@ class DeadlinesWidget(QWidget):
         save.setToolTip("The plots as a picture, or their frames as CSV")
         save.clicked.connect(self._ask_file)
         self._status = QLabel()
+        # Texts of the network are in it: Qt takes those that look like HTML for that.
+        self._status.setTextFormat(Qt.TextFormat.PlainText)
         bar = QHBoxLayout()
         for button in (self._pause, self._follow, save):
             bar.addWidget(button)
