@@ -38,6 +38,7 @@ class Frame:
     copied_bytes: int = 0  # between message and `image`: 0 for a view, else the picture's size
     file: str = ""  # name of the photo that it was read from, where it was one
     device_address: int = 0  # of the first pixel, in page-locked memory, for CUDA; 0 = none
+    doubt: str = ""  # why its capture time is not to be relied on: it is skipped with a `max_age`
 
     @property
     def height(self) -> int:

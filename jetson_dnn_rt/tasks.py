@@ -201,7 +201,8 @@ class TaskParameters:
     aborted, preempted or switched to another variant."""
     variants: tuple[str, ...]  # names of the variants that may run
     variant: str  # the one that runs now
-    max_age_ns: int = 0  # a frame older than this at its release is skipped as stale; 0 = no limit
+    # A frame that is older at its release, or of whose age there is doubt, is skipped; 0 = none.
+    max_age_ns: int = 0
     budget_quantile: float = 0.99
     """Quantile of the observed stage times that serves as budget, in (0, 1]."""
     precedence: int = 0  # among equal deadlines the task with the least goes first

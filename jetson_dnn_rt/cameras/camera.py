@@ -267,7 +267,7 @@ class Camera:
             state, stamp_ns = self._state, self._stamp(capture_ns)
             frame = Frame(
                 loan.buffer, ENCODING, stamp_ns, state.frames, self._frame_id, loan,
-                file=source.file, device_address=loan.device_address,
+                file=source.file, device_address=loan.device_address, doubt=source.doubt,
             )  # fmt: skip
             self._state = replace(state, frames=state.frames + 1, error="", ended=False)
             self.sizes.observe(frame, logger.warning if source.live else logger.info)

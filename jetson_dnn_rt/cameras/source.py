@@ -48,6 +48,8 @@ class FrameSource(ABC):
     # When the frame read last was captured, in CLOCK_MONOTONIC nanoseconds; None where the source
     # has no time of its own.
     capture_ns: int | None = None
+    # Why that is not to be relied on, as `Frame.doubt`.
+    doubt: str = ""
     # Name of the file that was read last, where each frame is a file of its own.
     file: str = ""
     # Pictures that could not be decoded and were passed over.

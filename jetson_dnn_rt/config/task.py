@@ -29,6 +29,7 @@ MEMORY_KINDS = ("auto", "mapped", "pinned", "pageable")
 QOS_NAMES = ("SENSOR_DATA", "DEFAULT", "SYSTEM_DEFAULT")
 CLASS_IDS = ("number", "name")
 TRANSPORTS = ("raw", "compressed")
+STAMP_CLOCKS = ("synchronised", "unsynchronised")
 TRACKERS = ("", "bytetrack")
 
 MAX_STAGES = 64
@@ -228,6 +229,12 @@ class TaskConfig:
     annotations: bool = parameter(
         False, "Publish boxes as Foxglove's ImageAnnotations, too; needs foxglove_msgs"
     )
+    stamp_clock: str = parameter(
+        "synchronised",
+        "Clock of the topic's stamps; unsynchronised = its offset is constant and not known, so a "
+        "frame's age is counted from the smallest offset seen",
+        choices=STAMP_CLOCKS,
+    )
     expected_frequency: float = parameter(
         0.0,
         "Rate of the frames, for analysis and diagnostics; 0 = the camera's, else 30",
@@ -246,7 +253,8 @@ class TaskConfig:
     )
     max_age_ms: float = dynamic_parameter(
         0.0,
-        "A frame older than this at its arrival is skipped as stale; 0 = no limit",
+        "A frame that is older at its arrival, or whose stamp does not tell its age, is skipped; "
+        "0 = no limit",
         unit="ms",
         limits=(0.0, 60_000.0),
     )
@@ -364,8 +372,13 @@ class TaskConfig:
         return int(1e9 / (self.expected_frequency or camera_hz or DEFAULT_FREQUENCY_HZ))
 
     def deadline_ns(self, period_ns: int) -> int:
-        """Relative deadline; costs are rounded up, deadlines down."""
-        return int(self.deadline_ms * 1e6) or period_ns
+        """Relative deadline; costs are rounded up, deadlines down, but not to 0."""
+        return max(1, int(self.deadline_ms * 1e6)) if self.deadline_ms else period_ns
+
+    @property
+    def max_age_ns(self) -> int:
+        """Age above which a frame is stale; rounded up, as 0 would be no limit."""
+        return math.ceil(self.max_age_ms * 1e6)
 
     def for_engine(
         self,
@@ -389,7 +402,7 @@ class TaskConfig:
             stages=stages,
             variants=variants,
             variant=variant or variants[0],
-            max_age_ns=int(self.max_age_ms * 1e6),
+            max_age_ns=self.max_age_ns,
             budget_quantile=self.budget_quantile,
             precedence=precedence,
             priority=self.priority,

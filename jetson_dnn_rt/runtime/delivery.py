@@ -113,6 +113,7 @@ class Delivery:
                     frame.sequence,
                     frame.frame_id,
                     file=frame.file,
+                    doubt=frame.doubt,
                 ),
                 copied_bytes=work.copied_bytes,
                 urgency=work.urgency,

@@ -483,7 +483,7 @@ class Session:
                         config.name,
                         variant=variant,
                         deadline_ns=config.deadline_ns(period_ns),
-                        max_age_ns=int(config.max_age_ms * 1e6),
+                        max_age_ns=config.max_age_ns,
                     )
                 except ValueError as error:  # the variant is withdrawn
                     raise ConfigurationError(str(error)) from error

@@ -589,8 +589,11 @@ class Engine:
         if state.suspended:
             return state.suspended
         parameters = state.parameters
-        if parameters.max_age_ns and now_ns - job.capture_ns > parameters.max_age_ns:
-            return "stale"
+        if parameters.max_age_ns:
+            if job.work.frame.doubt:
+                return job.work.frame.doubt
+            if now_ns - job.capture_ns > parameters.max_age_ns:
+                return "stale"
         period_ns = parameters.period_ns
         if state.kept_out >= PROBE_INTERVAL - 1 and self._probes.allow(job, now_ns, period_ns):
             job.admission = Admission.PROBE

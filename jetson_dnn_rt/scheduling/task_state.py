@@ -206,7 +206,7 @@ class TaskState:
         self.parameters = replace(self.parameters, deadline_ns=deadline_ns)
 
     def set_max_age(self, max_age_ns: int) -> None:
-        """Change the age above which a frame is stale at release; 0 = no limit."""
+        """Change the age above which a frame is stale at its release; 0 = no limit."""
         self.parameters = replace(self.parameters, max_age_ns=max_age_ns)
 
     # -- variants ------------------------------------------------------------------------------

@@ -10,12 +10,13 @@ import os
 import queue
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 2")
 
-from jetson_dnn_rt.nodes.reports.arrivals import Arrivals, ArrivalSnapshot, JitterFigures
+from jetson_dnn_rt.nodes.reports.arrivals import WINDOW, Arrivals, ArrivalSnapshot, JitterFigures
 from jetson_dnn_rt.nodes.reports.diagnostics import (
     ERROR,
     OK,
@@ -23,6 +24,7 @@ from jetson_dnn_rt.nodes.reports.diagnostics import (
     processing_status,
     stream_status,
 )
+from jetson_dnn_rt.nodes.reports.stream_rules import STREAM_RULES
 from jetson_dnn_rt.nodes.reports.task_timing import TaskTiming, TimingSnapshot
 from jetson_dnn_rt.nodes.reports.timing_reports import summarize
 from jetson_dnn_rt.nodes.tasks.mailbox import Mailbox
@@ -30,6 +32,7 @@ from jetson_dnn_rt.safety.faults import FAULTS
 from jetson_dnn_rt.tasks import JobRecord, Outcome, StageRecord
 
 MS = 1_000_000
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_rates_are_by_arrival_and_by_stamp():
@@ -83,6 +86,75 @@ def test_levels_of_a_stream(arrivals, state, error, ended, level):
         arrivals, expected_hz=30.0, tolerance=0.1, node_state=state, error=error, ended=ended
     )
     assert status.level == level
+
+
+@pytest.mark.parametrize(
+    ("changes", "level", "text"),
+    [
+        ({}, OK, "frames arrive as expected"),
+        ({"unchanged_ms": 166.0}, OK, ""),
+        ({"unchanged_ms": 167.0}, ERROR, "frozen: the frames of the last 0.2 s"),
+        ({"recent_stale": 6}, OK, ""),
+        ({"recent_stale": 7}, WARN, "7 of the last 60 frames are skipped: older than max_age_ms"),
+        ({"recent_stale": 60}, ERROR, "60 of the last 60 frames are skipped"),
+        ({"recent_stale": 4, "recent": 4}, WARN, "4 of the last 4"),
+        ({"delay_ms": 200.0}, OK, ""),
+        ({"delay_ms": 201.0}, WARN, "frames are 201 ms old when they arrive, more than 200 ms"),
+        ({"delay_ms": math.nan}, OK, ""),
+        ({"recent_zero": 1, "recent_doubtful": 1}, WARN, "1 of the last 60 stamps are zero; the"),
+        ({"recent_doubtful": 2}, WARN, "2 of the last 60 stamps do not tell the age of their "
+         "frame: they go backwards; set it"),
+        ({"recent_non_increasing": 3}, WARN, "3 of the last 60 stamps are not later than the one"),
+        ({"recent_zero": 2, "recent_doubtful": 2, "recent_non_increasing": 1}, WARN, "2 of the"),
+    ],
+)  # fmt: skip
+def test_every_quantity_of_a_stream_has_a_level(changes, level, text):
+    arrivals = replace(arrived(), **{"recent": 60, **changes})
+    status = stream_status(
+        arrivals, expected_hz=30.0, tolerance=0.1, node_state="active", max_age_ms=200.0,
+        stamp_fault="go backwards; set it",
+    )  # fmt: skip
+    assert status.level == level
+    assert status.message.startswith(text)
+
+
+def test_an_age_of_more_than_a_second_is_a_warning_without_a_limit():
+    for delay_ms, level in ((1000.0, OK), (1001.0, WARN)):
+        status = stream_status(
+            replace(arrived(), recent=60, delay_ms=delay_ms),
+            expected_hz=30.0, tolerance=0.1, node_state="active",
+        )  # fmt: skip
+        assert status.level == level
+
+
+def test_the_page_has_the_table_of_quantities_levels_and_thresholds():
+    page = (ROOT / "docs" / "topics.md").read_text()
+    names = {WARN: "WARN", ERROR: "ERROR"}
+    rows = [f"| `{rule.key}` | {names[rule.level]} | {rule.threshold} |" for rule in STREAM_RULES]
+    assert "\n".join(rows) in page
+    status = stream_status(ArrivalSnapshot(), expected_hz=30.0, tolerance=0.1, node_state="active")
+    assert {rule.key for rule in STREAM_RULES} <= {item.key for item in status.values}
+
+
+def test_what_is_recent_is_of_the_last_frames():
+    arrivals = Arrivals()
+    # Two zero stamps, one that is late, one twice; the last is 300 ms old.
+    for number, (stamp_ms, age_ms, doubt) in enumerate(
+        [(0, 0, "stamp"), (0, 0, "stamp"), (50, 10, ""), (100, 250, ""), (100, 300, "frozen")]
+    ):
+        at_ns = 100 * MS * number
+        arrivals.observe(at_ns, stamp_ms * MS, at_ns - age_ms * MS, doubt)
+    found = arrivals.snapshot(450 * MS, 200 * MS)
+    assert (found.recent, found.recent_zero, found.recent_doubtful) == (5, 2, 2)
+    assert (found.recent_non_increasing, found.non_increasing) == (2, 2)
+    assert (found.recent_stale, found.delay_ms, found.unchanged_ms) == (4, 300.0, 100.0)
+    assert arrivals.snapshot(450 * MS).recent_stale == 0
+    for number in range(WINDOW):
+        arrivals.observe(500 * MS + number, 500 * MS + number, 500 * MS + number)
+    found = arrivals.snapshot(501 * MS, 200 * MS)
+    assert (found.recent_zero, found.recent_stale, found.non_increasing) == (0, 0, 2)
+    arrivals.observe(600 * MS, 0, 600 * MS, "stamp")
+    assert math.isnan(arrivals.snapshot(601 * MS).delay_ms)
 
 
 GREENWAVE_KEYS = (

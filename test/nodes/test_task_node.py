@@ -21,6 +21,8 @@ from sensor_msgs.msg import CompressedImage, Image
 from std_srvs.srv import SetBool
 from task_bench import Bench, diagnostics_of, make_image
 
+from jetson_dnn_rt.nodes.reports.arrivals import WINDOW
+from jetson_dnn_rt.nodes.reports.diagnostics import ERROR, WARN
 from jetson_dnn_rt.nodes.tasks.task_node import SegmenterNode
 from jetson_dnn_rt.safety.faults import FAULTS
 from jetson_dnn_rt.tasks import Outcome
@@ -145,17 +147,100 @@ def test_a_bad_image_fails_alone(ros):
     assert bench.node.snapshot.reasons == {**dict.fromkeys(BAD, 1), "size": 2}
 
 
+SELDOM = {"expected_frequency": 0.1}
+"""With it the time from a frame to the status is no silence on a busy machine."""
+
+EXTREMES = [(0, 0), (2**31 - 1, 999_999_999), (-(2**31), 0), (1, 0)]
+
+
 def test_stamps_that_cannot_be_true_are_worked_on_and_handed_on(ros):
-    bench = Bench(ros, max_age_ms=500.0)
+    bench = Bench(ros)
     results = bench.start()
-    extremes = [(0, 0), (2**31 - 1, 999_999_999), (-(2**31), 0), (1, 0)]
-    for number, (seconds, nanoseconds) in enumerate(extremes, 1):
+    for number, (seconds, nanoseconds) in enumerate(EXTREMES, 1):
         image = make_image(ros)
         image.header.stamp.sec, image.header.stamp.nanosec = seconds, nanoseconds
         bench.send(image, number)
         assert results.wait_count(number)[-1].header == image.header
     (stream,) = bench.node.bridge.inputs.values()
-    assert stream.stamps.distrusted == len(extremes)
+    # Zero, in the future, back from there; the last is only old.
+    assert stream.stamps.distrusted == len(EXTREMES) - 1
+
+
+def test_with_a_limit_of_the_age_none_of_them_is_worked_on(ros):
+    bench = Bench(ros, max_age_ms=500.0)
+    bench.start()
+    for number, (seconds, nanoseconds) in enumerate(EXTREMES, 1):
+        image = make_image(ros)
+        image.header.stamp.sec, image.header.stamp.nanosec = seconds, nanoseconds
+        bench.send(image, number)
+    assert bench.node.snapshot.reasons == {"stamp": 3, "stale": 1}
+
+
+def test_a_frozen_camera_is_an_error_and_its_frames_are_skipped(ros):
+    """R1: one stamp repeated for 14 s was 420 of 420 met, every status OK."""
+    # At 10 Hz half a second is an error.
+    bench = Bench(ros, max_age_ms=30_000.0, expected_frequency=10.0)
+    bench.start()
+    image, sent = make_image(ros), itertools.count(1)
+
+    def send_again():
+        bench.send(image, next(sent))
+        status = bench.node._make_camera_status()
+        return status.message.startswith("frozen: the frames of the last") and status.level
+
+    assert ros.wait(send_again, "the error") == ERROR
+    assert bench.count(Outcome.MET) == 1
+    assert bench.node.snapshot.reasons == {"frozen": next(sent) - 2}
+
+
+def test_frames_older_than_ten_seconds_are_stale(ros):
+    """R1: above 10 s an age counted as 0; 15 of 15 were met."""
+    bench = Bench(ros, max_age_ms=200.0, **SELDOM)
+    bench.start()
+    for number in range(1, 6):
+        image = make_image(ros)
+        stamp_ns = ros.probe.get_clock().now().nanoseconds - 10_500_000_000
+        image.header.stamp.sec, image.header.stamp.nanosec = divmod(stamp_ns, 10**9)
+        bench.send(image, number)
+    assert bench.node.snapshot.reasons == {"stale": 5}
+    told = bench.node._make_camera_status()
+    assert told.level == ERROR
+    assert "5 of the last 5 frames are skipped: older than max_age_ms 200" in told.message
+    values = {item.key: item.value for item in told.values}
+    assert float(values["stamp_offset_ms"]) > 10_000.0
+    assert "stamp_clock to unsynchronised" in values["stamp_fault"]
+    task = bench.node._make_task_status()
+    assert (task.level, task.message) == (
+        WARN,
+        "5 of the last 5 frames were skipped for their age: camera_status says why",
+    )
+
+
+def test_the_same_camera_loses_no_frame_where_its_clock_is_said_to_be_unsynchronised(ros):
+    bench = Bench(ros, max_age_ms=30_000.0, stamp_clock="unsynchronised")
+    bench.start()
+    for number in range(1, 6):
+        image = make_image(ros)
+        image.header.stamp.sec -= 3600
+        bench.send(image, number)
+    assert bench.count(Outcome.MET) == 5
+
+
+def test_zero_stamps_are_a_warning_as_long_as_they_come(ros):
+    """D10: one line in the log, and every status OK."""
+    bench = Bench(ros, **SELDOM)
+    bench.start()
+    for number in range(1, 4):
+        image = make_image(ros)
+        image.header.stamp.sec = image.header.stamp.nanosec = 0
+        bench.send(image, number)
+    assert bench.count(Outcome.MET) == 3
+    told = bench.node._make_camera_status()
+    assert told.level == WARN
+    assert "3 of the last 3 stamps are zero; the driver has to stamp its images" in told.message
+    for number in range(4, 4 + WINDOW):
+        bench.send(make_image(ros), number)
+    assert "zero" not in bench.node._make_camera_status().message
 
 
 def test_a_stamp_that_is_no_time_costs_no_frame(ros):

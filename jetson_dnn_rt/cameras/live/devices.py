@@ -13,12 +13,13 @@ from typing import cast
 import cv2
 
 from jetson_dnn_rt.cameras.source import FrameSource, SourceOptions
+from jetson_dnn_rt.cameras.stamps import StampClock
 from jetson_dnn_rt.errors import SourceError
 from jetson_dnn_rt.frames import Image
 from jetson_dnn_rt.safety.utf8_paths import is_utf8, utf8_name
 
 OLDEST_STAMP_NS = 1_000_000_000
-"""A driver's stamp that is further back than this is on another clock."""
+"""A driver whose first stamp is further back than this uses another clock than CLOCK_MONOTONIC."""
 
 
 def open_device(path: str, options: SourceOptions) -> LiveSource:
@@ -58,15 +59,23 @@ def open_pipeline(pipeline: str, options: SourceOptions) -> LiveSource:
     if not is_utf8(pipeline):
         raise SourceError(f"GStreamer pipeline {pipeline!r} is not UTF-8: rename what it names")
     capture = cv2.VideoCapture(pipeline, cv2.CAP_GSTREAMER)
-    return LiveSource(capture, f"GStreamer pipeline {pipeline!r}", "try it with gst-launch-1.0")
+    fix = "try it with gst-launch-1.0"
+    # GStreamer counts from the pipeline's start.
+    return LiveSource(capture, f"GStreamer pipeline {pipeline!r}", fix, own_clock=True)
 
 
 class LiveSource(FrameSource):
-    """An opened capture that sets its own pace; `name` and `fix` are for error messages."""
+    """An opened capture that sets its own pace; `name` and `fix` are for error messages.
+
+    Video4Linux stamps with CLOCK_MONOTONIC when the frame is complete. Where the first stamp is
+    not of that clock, or with `own_clock`, ages count from the best frame seen.
+    """
 
     live = True
 
-    def __init__(self, capture: cv2.VideoCapture, name: str, fix: str) -> None:
+    def __init__(
+        self, capture: cv2.VideoCapture, name: str, fix: str, *, own_clock: bool = False
+    ) -> None:
         self._capture, self._name = capture, name
         if not capture.isOpened() or not capture.grab():
             capture.release()
@@ -77,22 +86,25 @@ class LiveSource(FrameSource):
             raise SourceError(f"{name} delivers no colour image: {fix}")
         self.height, self.width = image.shape[:2]
         self.rate_hz = max(0.0, float(capture.get(cv2.CAP_PROP_FPS)))
+        near = 0 <= time.monotonic_ns() - self._read_stamp_ns() <= OLDEST_STAMP_NS
+        self._stamps = StampClock(name, time.monotonic_ns, synchronised=near and not own_clock)
 
     def read(self, out: Image) -> Image:
         """Wait for the next frame, note when it was captured, decode it into `out` if it fits."""
         self.expect(out)
         if not self._capture.grab():
             raise SourceError(f"{self._name} stopped delivering frames")
-        # Video4Linux stamps with CLOCK_MONOTONIC when the frame is complete; GStreamer counts
-        # from the pipeline's start. A stamp outside the last second is not used.
         now_ns = time.monotonic_ns()
-        stamp_ns = int(self._capture.get(cv2.CAP_PROP_POS_MSEC) * 1e6)
-        self.capture_ns = stamp_ns if 0 <= now_ns - stamp_ns <= OLDEST_STAMP_NS else now_ns
+        self.capture_ns, self.doubt = self._stamps.judge(self._read_stamp_ns(), now_ns)
         done, image = self._capture.retrieve(out)
         if not done or image.ndim != 3:
             raise SourceError(f"{self._name} delivered a frame that cannot be decoded")
         self.height, self.width = image.shape[:2]
         return cast("Image", image)  # `out`, where the frame fits
+
+    def _read_stamp_ns(self) -> int:
+        """Stamp of the frame grabbed last; 0 where there is none."""
+        return max(0, int(self._capture.get(cv2.CAP_PROP_POS_MSEC) * 1e6))
 
     def close(self) -> None:
         """Release the device."""

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from jetson_dnn_rt.cameras.bags.image_bag import BadMessage, BagImage, ImageBag, open_image_bag
+from jetson_dnn_rt.cameras.stamps import StampClock
 from jetson_dnn_rt.cli.progress import PhaseProgress
 from jetson_dnn_rt.config.nodes import CoordinatorConfig
 from jetson_dnn_rt.config.perception import PerceptionConfig
@@ -67,8 +68,6 @@ from jetson_dnn_rt.traces.writer import TraceWriter
 READ_AHEAD = 8
 """Decoded frames held in memory until their time."""
 WARM_UP_FRAMES = 8
-OLDEST_NS = 10_000_000_000
-"""A stamp older than this when its message is logged is from another clock."""
 DRAIN_TIMEOUT_S = 60.0
 
 ALONE = (1.0,)
@@ -151,6 +150,7 @@ def play(
         session.commit()
         total = bag.count if count is None else min(count, bag.count)
         messages = stack.enter_context(closing(_read_ahead(bag, total)))
+        ages = RecordedAges(bag.topic, session.tasks.values())
         frames, behind = 0, 0
         bad: list[BadMessage] = []
         begin_ns = clock.now_ns() + arrivals.period_ns
@@ -161,8 +161,10 @@ def play(
             due_ns = begin_ns + int(arrivals.times_ns[message.index])
             clock.sleep_until_ns(due_ns)
             behind += clock.now_ns() - due_ns > arrivals.period_ns // 2
-            frame = replace(message.frame, sequence=first_sequence + message.index)
-            session.submit(frame, capture_ns=due_ns - find_age_ns(message))
+            age_ns, doubt = ages.find(message)
+            sequence = first_sequence + message.index
+            frame = replace(message.frame, sequence=sequence, doubt=doubt)
+            session.submit(frame, capture_ns=due_ns - age_ns)
             frames += 1
             progress(frames, total)
         if not session.wait_idle(DRAIN_TIMEOUT_S):
@@ -171,10 +173,29 @@ def play(
         return Playback(frames, bad, behind, executor.analyse().explain(met))
 
 
-def find_age_ns(image: BagImage) -> int:
-    """Compute how old a frame was when it was logged; 0 if its stamp is from another clock."""
-    age_ns = image.log_time_ns - image.frame.stamp_ns
-    return age_ns if 0 <= age_ns <= OLDEST_NS else 0
+class RecordedAges:
+    """Ages of a bag's frames when they were logged, as the nodes find them when they arrive.
+
+    ConfigurationError when tasks differ in `stamp_clock`: they are given the same frames.
+    """
+
+    def __init__(self, name: str, tasks: Iterable[Task]) -> None:
+        clocks = sorted({task.config.stamp_clock for task in tasks})
+        if len(clocks) > 1:
+            text = f"stamp_clock of all tasks of one bag must be the same: {' and '.join(clocks)}"
+            raise ConfigurationError(text, "stamp_clock")
+        self._logged_ns = 0
+        self._stamps = StampClock(
+            name, lambda: self._logged_ns, synchronised=clocks != ["unsynchronised"]
+        )
+
+    def find(self, image: BagImage) -> tuple[int, str]:
+        """Return the age of the next frame, and the doubt about it, as `Frame` has it."""
+        if image.frame.file:  # a photo: it has no stamp of a camera
+            return 0, ""
+        logged_ns = self._logged_ns = image.log_time_ns
+        capture_ns, doubt = self._stamps.judge(image.frame.stamp_ns, logged_ns)
+        return logged_ns - capture_ns, doubt
 
 
 def read_first(bag: ImageBag) -> list[Frame]:

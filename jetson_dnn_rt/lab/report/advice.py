@@ -10,6 +10,7 @@ from collections import Counter
 
 import numpy as np
 
+from jetson_dnn_rt.cameras.stamps import FROZEN, STAMP
 from jetson_dnn_rt.lab.report.budgets import HIGHEST, Needs, Schedulability
 from jetson_dnn_rt.lab.report.recording import Recording, TaskColumns, split_response
 from jetson_dnn_rt.lab.report.wording import (
@@ -37,6 +38,8 @@ _MEANINGS = {
     "budget": "the measured time did not fit before the deadline any more",
     "blocking": "a stage of another task would have run too long before it",
     "stale": "the frame was too old when it arrived",
+    FROZEN: "the frame had the stamp of the one before",
+    STAMP: "the frame's stamp did not tell its age",
     "deactivated": "the node was deactivated",
     "shutdown": "the node shut down",
     "restarting": "a worker was being restarted",
@@ -117,11 +120,11 @@ def advise_task(task: TaskColumns, schedulability: Schedulability | None) -> lis
             f"{format_count(failed, 'frame')} ended in an error, first of all "
             f"“{reason.partition(': ')[2]}”: fix that before looking at times."
         )
-    stale = task.reasons.get("skipped: stale", 0)
-    if 2 * stale > missed:
+    old = sum(task.reasons.get(f"skipped: {why}", 0) for why in ("stale", FROZEN, STAMP))
+    if 2 * old > missed:
         advice.append(
-            "most missed frames were too old on arrival: look at the camera driver, the transport "
-            "and max_age_ms, not at the network."
+            "most missed frames were too old on arrival, or did not tell their age: look at the "
+            "camera driver, its clock, the transport and max_age_ms, not at the network."
         )
     elif missed > failed and not _is_overload(schedulability):
         advice.append(_find_cause(task, schedulability))

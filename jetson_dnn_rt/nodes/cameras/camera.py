@@ -203,7 +203,7 @@ class CameraNode(ManagedNode):
 
     def _deliver(self, frame: Frame, capture_ns: int) -> None:
         self.fanout.deliver(frame, capture_ns)
-        self._arrivals.observe(capture_ns, frame.stamp_ns, capture_ns)
+        self._arrivals.observe(time.monotonic_ns(), frame.stamp_ns, capture_ns, frame.doubt)
         topics = (self._images, self._compressed, self._infos)
         if not any(publisher.get_subscription_count() for publisher in topics):
             return

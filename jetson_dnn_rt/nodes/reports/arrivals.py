@@ -1,16 +1,19 @@
 # Copyright 2026 jetson_dnn_rt authors
 # SPDX-License-Identifier: Apache-2.0
 
-"""Regularity of the arrivals of a stream's frames."""
+"""Regularity and ages of the arrivals of a stream's frames."""
 
 from __future__ import annotations
 
 import math
 from collections import deque
 from dataclasses import dataclass
+from itertools import pairwise
+
+from jetson_dnn_rt.cameras.stamps import STAMP
 
 WINDOW = 60
-"""Arrivals over which a rate is taken: two seconds at 30 Hz."""
+"""Arrivals over which rates and shares are taken: two seconds at 30 Hz."""
 
 JITTER_WINDOW = 300
 """Intervals over which the mean jitter is taken, as greenwave does."""
@@ -33,7 +36,9 @@ class ArrivalSnapshot:
     """Rates, delays and jitter of a stream at one moment; NaN where nothing is known yet.
 
     `rate_node_hz` is by arrival, `rate_message_hz` by stamps, as is the jitter; `delay_ms` is the
-    age of the last frame at its arrival, `silence_ms` the time since then.
+    age of the last frame at its arrival, NaN where that is not known, `silence_ms` the time since
+    then, `unchanged_ms` that since its stamp came first, 0 of a zero one. What is `recent` is of
+    the last `WINDOW` frames.
     """
 
     count: int = 0
@@ -41,7 +46,13 @@ class ArrivalSnapshot:
     rate_message_hz: float = math.nan
     delay_ms: float = math.nan
     silence_ms: float = math.nan
-    non_increasing: int = 0  # stamps that are not later than the one before
+    non_increasing: int = 0  # stamps that are not later than the one before, since the start
+    unchanged_ms: float = 0.0
+    recent: int = 0
+    recent_zero: int = 0  # stamps
+    recent_non_increasing: int = 0
+    recent_doubtful: int = 0  # stamps that do not tell the age
+    recent_stale: int = 0  # frames above the highest age, or of whose age there is doubt
     jitter_node: JitterFigures = JitterFigures()
     jitter_message: JitterFigures = JitterFigures()
 
@@ -56,38 +67,49 @@ class Arrivals:
     """
 
     def __init__(self, period_ns: int = 0, tolerance: float = 0.0) -> None:
-        self._times: deque[tuple[int, int]] = deque(maxlen=WINDOW)
+        self._times: deque[tuple[int, int, int, str]] = deque(maxlen=WINDOW)
         self._count = self._non_increasing = 0
-        self._delay_ns = 0
+        self._changed_ns = 0
         self._jitter_node = _Jitter(period_ns, tolerance)
         self._jitter_message = _Jitter(period_ns, tolerance)
 
-    def observe(self, arrival_ns: int, stamp_ns: int, capture_ns: int) -> None:
+    def observe(self, arrival_ns: int, stamp_ns: int, capture_ns: int, doubt: str = "") -> None:
         """Record a frame; `stamp_ns` is in its source's clock, the others steady."""
+        last_stamp_ns = None
         if self._times:
-            last_ns, last_stamp_ns = self._times[-1]
+            last_ns, last_stamp_ns, _, _ = self._times[-1]
             self._non_increasing += stamp_ns <= last_stamp_ns
             self._jitter_node.observe(arrival_ns - last_ns)
             self._jitter_message.observe(stamp_ns - last_stamp_ns)
-        self._times.append((arrival_ns, stamp_ns))
+        if stamp_ns != last_stamp_ns:
+            self._changed_ns = arrival_ns
+        self._times.append((arrival_ns, stamp_ns, arrival_ns - capture_ns, doubt))
         self._count += 1
-        self._delay_ns = arrival_ns - capture_ns
 
-    def snapshot(self, now_ns: int) -> ArrivalSnapshot:
-        """Present figures."""
+    def snapshot(self, now_ns: int, max_age_ns: int = 0) -> ArrivalSnapshot:
+        """Present figures; frames above `max_age_ns` are stale, 0 = none is."""
         times = tuple(self._times)
         if not times:
             return ArrivalSnapshot()
-        (first_ns, first_stamp_ns), (last_ns, last_stamp_ns) = times[0], times[-1]
+        first_ns, first_stamp_ns, _, _ = times[0]
+        last_ns, last_stamp_ns, delay_ns, doubt = times[-1]
+        stamps = [stamp_ns for _, stamp_ns, _, _ in times]
+        stale = [bool(why) or age_ns > max_age_ns for _, _, age_ns, why in times if max_age_ns]
         # An overdue frame counts as well: a dead camera's rate falls instead of freezing.
         until_ns = max(last_ns, now_ns - (last_ns - first_ns) // max(1, len(times) - 1))
         return ArrivalSnapshot(
             count=self._count,
             rate_node_hz=_rate_hz(len(times), until_ns - first_ns),
             rate_message_hz=_rate_hz(len(times), last_stamp_ns - first_stamp_ns),
-            delay_ms=self._delay_ns / 1e6,
+            delay_ms=math.nan if doubt == STAMP else delay_ns / 1e6,
             silence_ms=(now_ns - last_ns) / 1e6,
             non_increasing=self._non_increasing,
+            unchanged_ms=(last_ns - self._changed_ns) / 1e6 if last_stamp_ns else 0.0,
+            recent=len(times),
+            recent_zero=stamps.count(0),
+            recent_non_increasing=sum(b <= a for a, b in pairwise(stamps)),
+            recent_doubtful=sum(why == STAMP for _, _, _, why in times),
+            recent_stale=sum(stale),
             jitter_node=self._jitter_node.snapshot(),
             jitter_message=self._jitter_message.snapshot(),
         )

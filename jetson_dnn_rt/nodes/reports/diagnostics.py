@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 
-from jetson_dnn_rt.nodes.reports.arrivals import SILENT_PERIODS, ArrivalSnapshot
+from jetson_dnn_rt.nodes.reports.arrivals import ArrivalSnapshot
 from jetson_dnn_rt.nodes.reports.losses import LOST_SHARE, LossSnapshot
+from jetson_dnn_rt.nodes.reports.stream_rules import Stream, judge_stream
 from jetson_dnn_rt.nodes.reports.task_timing import TimingSnapshot
 from jetson_dnn_rt.safety.faults import FAULTS, STUCK_ERROR_S, describe_error
 
@@ -140,6 +141,8 @@ def stream_status(
     ended: bool = False,
     extra: Mapping[str, object] | None = None,
     loss: tuple[bytes, str] = (OK, ""),
+    max_age_ms: float = 0.0,
+    stamp_fault: str = "",
 ) -> DiagnosticStatus:
     """Make the status of a stream of frames or results, with greenwave's keys and their units.
 
@@ -147,7 +150,8 @@ def stream_status(
     `expected_hz` is 0 where it is unknown, `tolerance` the share by which the rate may differ,
     `node_state` the lifecycle state (only an active node should get frames), `error` the source's
     reason for the lack of frames, if it reports one; else `silence` explains it. `loss` is the
-    level and the description of what was published and did not arrive.
+    level and the description of what was published and did not arrive. `max_age_ms` is the limit
+    that `arrivals` were counted with, `stamp_fault` what is wrong with stamps.
     """
     node, message = arrivals.jitter_node, arrivals.jitter_message
     values: dict[str, object] = {
@@ -169,9 +173,13 @@ def stream_status(
         "mean_abs_jitter_node": node.mean_us,
         "frames_received": arrivals.count,
         "silence_ms": arrivals.silence_ms,
+        "unchanged_stamp_ms": arrivals.unchanged_ms,
+        "stale_share": arrivals.recent_stale / max(1, arrivals.recent),
+        "recent_zero_stamps": arrivals.recent_zero,
+        "recent_distrusted_stamps": arrivals.recent_doubtful,
+        "recent_non_increasing_stamps": arrivals.recent_non_increasing,
         **(extra or {}),
     }
-    rate_hz, silence_ms = arrivals.rate_node_hz, arrivals.silence_ms
     level, text, silent = OK, "frames arrive as expected", False
     if error:
         level, text = ERROR, error
@@ -182,12 +190,10 @@ def stream_status(
     elif not arrivals.count:
         level, text = WARN, "no frame yet"
         silent = True
-    elif silence_ms > SILENT_PERIODS * 1000.0 / (expected_hz or 1.0):
-        level, text = ERROR, f"no frame for {silence_ms / 1000.0:.1f} s"
-        silent = True
-    # The rate of a single frame is NaN, which compares false.
-    elif expected_hz and abs(rate_hz - expected_hz) > tolerance * expected_hz:
-        level, text = WARN, f"{rate_hz:.1f} Hz instead of {expected_hz:.1f} Hz"
+    else:
+        level, text, silent = judge_stream(
+            Stream(arrivals, expected_hz, tolerance, max_age_ms, stamp_fault)
+        )
     if silent and silence is not None:
         text += f": {silence()}"
     if node_state == "active" and not error and loss[0] >= max(level, WARN):

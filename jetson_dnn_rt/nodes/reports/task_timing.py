@@ -88,12 +88,15 @@ class TaskTiming:
         self._last_completion_ns = 0
         self._slow_since_ns = 0
 
-    def observe(self, record: JobRecord, published_ns: int, allowed_ms: float) -> TimingSnapshot:
+    def observe(
+        self, record: JobRecord, published_ns: int, allowed_ms: float, *, age_known: bool = True
+    ) -> TimingSnapshot:
         """Record an ended job; takes about five microseconds.
 
         `published_ns` is when its result had been published, steady clock; a processing time of up
-        to `allowed_ms` is not slow, 0 = any. Returns the figures without `whole`, `variants` and
-        `drift`, which cost more; to be read at once, by the same thread.
+        to `allowed_ms` is not slow, 0 = any. Without `age_known` it has no latency. Returns the
+        figures without `whole`, `variants` and `drift`, which cost more; to be read at once, by
+        the same thread.
         """
         with self._lock:
             now = self._now
@@ -112,7 +115,8 @@ class TaskTiming:
                 self._drift.observe(record.variant, record.release_ns, execution_ns)
             now.processing_ms = execution_ns / 1e6
             now.inference_ms = inference_ns / 1e6
-            now.output_latency_ms = (published_ns - record.capture_ns) / 1e6
+            latency_ms = (published_ns - record.capture_ns) / 1e6
+            now.output_latency_ms = latency_ms if age_known else math.nan
             if self._last_completion_ns:
                 now.cyclic_ms = (record.completion_ns - self._last_completion_ns) / 1e6
             self._last_completion_ns = record.completion_ns

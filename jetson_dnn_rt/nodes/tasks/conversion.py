@@ -56,13 +56,13 @@ def fill_stamp(stamp: Time, frame: Frame) -> None:
     stamp.sec, stamp.nanosec = divmod(frame.stamp_ns, 1_000_000_000)
 
 
-def unusable_frame(header: Header, sequence: int) -> Frame:
+def unusable_frame(header: Header, sequence: int, doubt: str = "") -> Frame:
     """A frame in place of a message that is not an image: it is counted, not processed."""
     empty: Image = np.zeros((0, 0), np.uint8)
     # A shortened name would be another coordinate frame; a long one would live as long as the
     # record.
     frame_id = header.frame_id if len(header.frame_id) <= MAX_FRAME_ID else ""
-    return Frame(empty, "", stamp_to_ns(header), sequence, frame_id)
+    return Frame(empty, "", stamp_to_ns(header), sequence, frame_id, doubt=doubt)
 
 
 def name_class(class_id: int, names: Sequence[str]) -> str:

@@ -15,6 +15,7 @@ from jetson_dnn_rt.cameras.encoded_pictures import BadImageError
 from jetson_dnn_rt.cameras.frame_sizes import FrameSizes
 from jetson_dnn_rt.cameras.image_messages import decode_image, stamp_to_ns, view_image
 from jetson_dnn_rt.cameras.serialized_images import UNREADABLE_HEADER, read_image
+from jetson_dnn_rt.cameras.stamps import STAMP, StampClock
 from jetson_dnn_rt.config.task import AUTO
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.nodes.process.distribution import (
@@ -34,7 +35,6 @@ from jetson_dnn_rt.nodes.process.qos import (
 )
 from jetson_dnn_rt.nodes.reports.losses import LOST_SHARE, Losses
 from jetson_dnn_rt.nodes.tasks.conversion import unusable_frame
-from jetson_dnn_rt.nodes.tasks.stamps import StampClock
 from jetson_dnn_rt.platforms.shared_memory import find_lost_ports
 from jetson_dnn_rt.safety.faults import FAULTS
 
@@ -148,6 +148,7 @@ class InputKey:
     qos: str = AUTO
     depth: int = 1
     deadline_ms: float = 0.0  # longest time between two images before an event; 0 = none
+    stamp_clock: str = "synchronised"
 
 
 class ImageInput:
@@ -168,7 +169,12 @@ class ImageInput:
         self.incompatible = ""
         self._node = node
         self.sizes = FrameSizes(key.topic)
-        self.stamps = StampClock(key.topic, lambda: node.get_clock().now().nanoseconds)
+        self.stamps = StampClock(
+            key.topic,
+            lambda: node.get_clock().now().nanoseconds,
+            synchronised=key.stamp_clock == "synchronised",
+            simulated=lambda: node.get_clock().ros_time_is_active,
+        )
         self._sequence = 0
         self._said: set[str] = set()
         raw = key.transport == "raw"
@@ -353,22 +359,24 @@ class ImageInput:
         try:
             message = self._read(given)
         except BadImageError as error:
-            self._refuse(error, UNREADABLE_HEADER, self._count(), arrival_ns)
+            self._refuse(error, UNREADABLE_HEADER, self._count(), arrival_ns, STAMP)
             return
         stamp_ns = stamp_to_ns(message.header)
         if overlap and (not is_new or (stamp_ns and stamp_ns == self._last_stamp_ns)):
             return
         self._last_stamp_ns, sequence = stamp_ns, self._count()
-        capture_ns = self.stamps.capture_ns(stamp_ns, arrival_ns)
+        capture_ns, doubt = self.stamps.judge(stamp_ns, arrival_ns)
         try:
             frame = self._convert(message, sequence)
         except BadImageError as error:
-            self._refuse(error, message.header, sequence, capture_ns)
+            self._refuse(error, message.header, sequence, capture_ns, doubt)
             return
         except Exception as error:  # whatever it is, every task counts the frame
             FAULTS.note(f"image of {self.key.topic}", error)
-            self.fanout.reject(unusable_frame(message.header, sequence), capture_ns, UNREADABLE)
+            frame = unusable_frame(message.header, sequence, doubt)
+            self.fanout.reject(frame, capture_ns, UNREADABLE)
             return
+        frame.doubt = doubt
         self.sizes.observe(frame, self._node.get_logger().warning)
         self.fanout.deliver(frame, capture_ns)
 
@@ -376,14 +384,16 @@ class ImageInput:
         sequence, self._sequence = self._sequence, self._sequence + 1
         return sequence
 
-    def _refuse(self, error: BadImageError, header: Any, sequence: int, capture_ns: int) -> None:
+    def _refuse(
+        self, error: BadImageError, header: Any, sequence: int, capture_ns: int, doubt: str
+    ) -> None:
         """Tell the tasks of a message that is not an image, and log the first of its kind."""
         if error.reason not in self._said:
             self._said.add(error.reason)
             self._node.get_logger().error(
                 f"{self.key.topic}: {error} (logged once; later ones are counted as failed)"
             )
-        self.fanout.reject(unusable_frame(header, sequence), capture_ns, error.reason)
+        self.fanout.reject(unusable_frame(header, sequence, doubt), capture_ns, error.reason)
 
     def _on_deadline(self, count: int) -> None:
         self.deadline_events += count

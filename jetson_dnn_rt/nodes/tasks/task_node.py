@@ -13,6 +13,7 @@ from typing import Any
 
 from std_srvs.srv import SetBool
 
+from jetson_dnn_rt.cameras.stamps import STAMP
 from jetson_dnn_rt.config.process import ProcessConfig
 from jetson_dnn_rt.config.task import TaskConfig, defaults_of
 from jetson_dnn_rt.errors import ConfigurationError, StillRunningError
@@ -134,6 +135,7 @@ class TaskNode(ManagedNode):
             values.input_qos,
             values.input_qos_depth,
             values.input_qos_deadline_ms,
+            values.stamp_clock,
         )
 
     @property
@@ -250,25 +252,29 @@ class TaskNode(ManagedNode):
     def accept(self, frame: Frame, capture_ns: int) -> bool:
         """Note that a frame arrived; called by the camera's or the ROS thread."""
         if self._enabled:
-            self._arrivals.observe(time.monotonic_ns(), frame.stamp_ns, capture_ns)
+            self._arrivals.observe(time.monotonic_ns(), frame.stamp_ns, capture_ns, frame.doubt)
         return self._enabled
 
     def on_bad_frame(self, frame: Frame, capture_ns: int, reason: str) -> None:
         """Count a frame that is not an image as failed."""
         if self._enabled:
             self.session.executor.reject(self.task, frame, capture_ns, reason)
-            self._arrivals.observe(time.monotonic_ns(), frame.stamp_ns, capture_ns)
+            self._arrivals.observe(time.monotonic_ns(), frame.stamp_ns, capture_ns, frame.doubt)
 
     def _on_record(self, record: JobRecord, work: Work, result: Result | None) -> None:
         """Publish the result of a job that ended, then its timing; on the delivery thread."""
         if result is not None and self._results is not None:
             self._results.publish(result, work.frame)
             self.published += 1
-            self._results_made.observe(time.monotonic_ns(), work.frame.stamp_ns, record.capture_ns)
+            frame = work.frame
+            self._results_made.observe(
+                time.monotonic_ns(), frame.stamp_ns, record.capture_ns, frame.doubt
+            )
         published_ns = time.monotonic_ns()
         # For observers: they are called after everything below.
         work.scratch[PUBLISHED_NS] = published_ns
-        now = self.timing.observe(record, published_ns, self._allowed_ms)
+        known = work.frame.doubt != STAMP
+        now = self.timing.observe(record, published_ns, self._allowed_ms, age_known=known)
         if self._reports is not None:
             self._reports.observe(record, now, record.outcome in FINISHED)
         timing_topic = self._frame_timing
@@ -355,6 +361,8 @@ class TaskNode(ManagedNode):
                 level, message = WARN, "withdrawn: " + ", ".join(snapshot.withdrawn)
             if level == OK and (failure := session.selector_failure):
                 level, message = WARN, f"selector set aside: {failure}"
+            if level == OK and (stale := self._explain_stale()):
+                level, message = WARN, stale
         if loaded is not None:
             values |= describe_variants(loaded, session.find_build(self.task))
             values |= session.batches.describe(self.task)
@@ -394,8 +402,8 @@ class TaskNode(ManagedNode):
         if stream is not None:
             extra = {
                 "deadline_events": stream.deadline_events,
-                "distrusted_stamps": stream.stamps.distrusted,
                 "incompatible_qos": stream.incompatible or "none",
+                **stream.stamps.describe(),
                 **stream.count_publishers(),
                 **stream.describe_delivery(),
                 **stream.sizes.describe(),
@@ -403,26 +411,14 @@ class TaskNode(ManagedNode):
             silence = stream.explain_silence
             if stream.incompatible and not self._arrivals.snapshot(0).count:
                 error = f"{stream.key.topic}: incompatible QoS: {stream.incompatible}"
-        return self._describe_stream(
-            self._arrivals,
-            error=error,
-            ended=ended,
-            extra=extra,
-            silence=silence,
-            **_judge(stream),
-        )
+        return self._describe_input(stream, error=error, ended=ended, extra=extra, silence=silence)
 
     def _make_image_status(self) -> Any:
         """How the image topic arrives; told by one of the tasks that share a subscription."""
         stream = self.bridge.inputs.get(self.input_key)
         if stream is None or stream.fanout.first != self.task:
             return None
-        return self._describe_stream(
-            self._arrivals,
-            topic=stream.key.topic,
-            silence=stream.explain_silence,
-            **_judge(stream),
-        )
+        return self._describe_input(stream, topic=stream.key.topic, silence=stream.explain_silence)
 
     def _make_result_status(self) -> Any:
         results = self._results
@@ -430,9 +426,29 @@ class TaskNode(ManagedNode):
             return None
         return self._describe_stream(self._results_made, topic=results.topic)
 
-    def _describe_stream(self, arrivals: Arrivals, **options: Any) -> Any:
+    def _describe_input(self, stream: ImageInput | None, **options: Any) -> Any:
+        return self._describe_stream(
+            self._arrivals,
+            self.parameters.max_age_ns,
+            max_age_ms=self.parameters.max_age_ms,
+            stamp_fault="" if stream is None else stream.stamps.fault,
+            **_judge(stream),
+            **options,
+        )
+
+    def _explain_stale(self) -> str:
+        """Say that more frames are skipped for their age than `tolerance` allows."""
+        arrivals = self._arrivals.snapshot(time.monotonic_ns(), self.parameters.max_age_ns)
+        if arrivals.recent_stale <= self.parameters.tolerance * arrivals.recent:
+            return ""
+        return (
+            f"{arrivals.recent_stale} of the last {arrivals.recent} frames were skipped for their "
+            "age: camera_status says why"
+        )
+
+    def _describe_stream(self, arrivals: Arrivals, max_age_ns: int = 0, **options: Any) -> Any:
         return stream_status(
-            arrivals.snapshot(time.monotonic_ns()),
+            arrivals.snapshot(time.monotonic_ns(), max_age_ns),
             expected_hz=1e9 / self.period_ns,
             tolerance=self.parameters.tolerance,
             node_state=self.state_name if self._enabled else "disabled",

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import contextmanager
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,10 +18,10 @@ from fleet_work import make_spec
 from jetson_dnn_rt.cameras.bags.image_bag import BagImage, open_image_bag
 from jetson_dnn_rt.config.perception import PerceptionConfig
 from jetson_dnn_rt.config.process import ProcessConfig
-from jetson_dnn_rt.errors import SourceError
+from jetson_dnn_rt.errors import ConfigurationError, SourceError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.lab.evaluate.plan import OpenTask
-from jetson_dnn_rt.lab.evaluate.realtime import find_age_ns, play, warm_up
+from jetson_dnn_rt.lab.evaluate.realtime import RecordedAges, play, warm_up
 from jetson_dnn_rt.lab.evaluate.streams import plan_arrivals
 from jetson_dnn_rt.runtime.session import Session
 from jetson_dnn_rt.tasks import JobRecord, Outcome
@@ -93,9 +95,39 @@ def test_a_bag_without_a_frame(tmp_path, session):
         warm_up(bag, session.tasks.values())
 
 
+def record(logged_ms, stamp_ms, **changes):
+    frame = Frame(np.zeros((2, 2, 3), np.uint8), "bgr8", stamp_ms * MS, 0, **changes)
+    return BagImage(0, logged_ms * MS, frame)
+
+
 @pytest.mark.parametrize(
-    ("logged_ms", "stamp_ms", "age_ms"), [(1003, 1000, 3), (1000, 1003, 0), (10**9, 1000, 0)]
+    ("logged_ms", "stamp_ms", "age_ms", "doubt"),
+    [
+        (1003, 1000, 3, ""),
+        (1000, 1003, 0, ""),
+        (10**9, 1000, 10**9 - 1000, ""),
+        (1000, 1101, 0, "stamp"),
+        (1000, 0, 0, "stamp"),
+    ],
 )
-def test_age_of_a_frame(logged_ms, stamp_ms, age_ms):
-    frame = Frame(np.zeros((2, 2, 3), np.uint8), "bgr8", stamp_ms * MS, 0)
-    assert find_age_ns(BagImage(0, logged_ms * MS, frame)) == age_ms * MS
+def test_age_of_a_frame(session, logged_ms, stamp_ms, age_ms, doubt):
+    ages = RecordedAges("/image_raw", session.tasks.values())
+    assert ages.find(record(logged_ms, stamp_ms)) == (age_ms * MS, doubt)
+
+
+def test_a_frozen_recording_and_one_of_another_clock(session):
+    ages = RecordedAges("/image_raw", session.tasks.values())
+    found = [ages.find(record(1000 + 40 * number, 990)) for number in range(3)]
+    assert found == [(10 * MS, ""), (50 * MS, "frozen"), (90 * MS, "frozen")]
+    task = next(iter(session.tasks.values()))
+    own = SimpleNamespace(config=replace(task.config, stamp_clock="unsynchronised"))
+    ages = RecordedAges("/image_raw", [own])
+    found = [ages.find(record(1000 + 40 * number, 9000 + 39 * number)) for number in range(3)]
+    assert found == [(0, ""), (1 * MS - 4000, ""), (2 * MS - 8000, "")]
+    with pytest.raises(ConfigurationError, match="stamp_clock of all tasks of one bag must be"):
+        RecordedAges("/image_raw", [task, own])
+
+
+def test_a_photo_is_of_now(session):
+    ages = RecordedAges("photos", session.tasks.values())
+    assert ages.find(record(1000, 0, file="a.png")) == (0, "")
