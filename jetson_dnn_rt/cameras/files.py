@@ -170,12 +170,14 @@ def _open_capture(path: Path) -> cv2.VideoCapture:
 
 
 def _refuse_list(path: Path) -> None:
-    """Refuse lists of other files by their first bytes, whatever reads videos here."""
+    """Refuse what stands for other files by its first bytes, whatever reads videos here."""
     try:
         with path.open("rb") as file:
             head = file.read(64)
     except OSError as error:
         raise SourceError(f"video {path} cannot be read: {error.strerror}") from error
+    if pointer := small_files.describe_pointer(head):
+        raise SourceError(f"video {path} {pointer}")
     lead = head[:_LONGEST_LEAD].removeprefix(b"\xef\xbb\xbf")
     if (lead.lstrip() + head[_LONGEST_LEAD:]).startswith(_LISTS):
         raise SourceError(

@@ -104,6 +104,14 @@ def _guess(name: str) -> str:
         return f"; a bag is evaluated: jetson-dnn-rt evaluate {place}"
     if name.startswith("/dev/video"):
         meant = f"device:{name}"
+    elif name.isdecimal():
+        meant = f"device:/dev/video{name}"
+    elif "://" in name:
+        if scheme == "file":
+            return f"; did you mean video:{place.removeprefix('//')}?"
+        # Of a stream that falls behind only the newest frame counts.
+        sink = "appsink drop=true max-buffers=1"
+        return f"; did you mean 'gstreamer:uridecodebin uri={name} ! videoconvert ! {sink}'?"
     elif path.is_dir():
         meant = f"images:{name}"
     elif path.suffix.lower() in IMAGE_SUFFIXES:

@@ -4,7 +4,8 @@
 """List what was built, remove what is no longer of use, copy it to another board.
 
 `prune` removes entries that match any of its conditions; without one, stale entries: damaged, made
-by another version of a back end, or for a device that is not here.
+by another version of a back end, or for a device that is not here. Those of earlier exports to the
+same file are named and kept, as they may take hours to be made again.
 
 `export` writes entries into a file, `import` stores those of a file, each after all of it was
 checked. Machine code (engines, compiled kernels) is neither exported nor imported: run
@@ -55,6 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_action("list", "entries with their measured figures")
     add = add_action("prune", "remove what is no longer of use").add_argument
     add("--stale", action="store_true", help="damaged, of another back-end version or device")
+    text = "of earlier exports to the same file, not used since"
+    add("--superseded", action="store_true", help=text)
     text = "neither stored nor loaded for this long"
     add("--older-than", type=parse_positive, metavar="DAYS", help=text)
     text = "least recently used ones, while the whole library is larger"
@@ -106,12 +109,14 @@ def _list(library: Library, args: argparse.Namespace) -> int:
 
 
 def _prune(library: Library, args: argparse.Namespace) -> int:
+    from jetson_dnn_rt.variants.library.library import find_superseded
     from jetson_dnn_rt.variants.measuring.machine import find_stale
 
-    stale = args.stale or not any((args.older_than, args.larger_than))
+    stale = args.stale or not any((args.superseded, args.older_than, args.larger_than))
     limit = args.larger_than
     removals = library.prune(
         find_stale=find_stale if stale else None,
+        superseded=args.superseded,
         unused_days=args.older_than,
         limit_bytes=None if limit is None else round(limit * 1e6),
         dry_run=args.dry_run,
@@ -135,6 +140,14 @@ def _prune(library: Library, args: argparse.Namespace) -> int:
     verb = "would be removed" if args.dry_run else "removed"
     left = library.size_bytes() - (size if args.dry_run else 0)
     print(f"{len(removals)} entries, {size / 1e6:.1f} MB {verb}; {left / 1e6:.1f} MB stay")
+    gone = {removal.listing.path for removal in removals}
+    stay = [listing for listing in library.entries() if listing.path not in gone]
+    if earlier := find_superseded(stay):
+        size = sum(listing.size_bytes for listing in stay if listing.path in earlier)
+        print(
+            f"{len(earlier)} of them, {size / 1e6:.1f} MB, are of earlier exports to the same "
+            "file: jetson-dnn-rt library prune --superseded"
+        )
     return 0
 
 

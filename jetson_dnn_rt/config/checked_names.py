@@ -16,6 +16,7 @@ parameter would leave the defaults in place. The rule, for every reader of a par
 from __future__ import annotations
 
 import contextlib
+import functools
 import posixpath
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -178,9 +179,20 @@ def _check_overrides(
                 raise ConfigurationError(f"{node}: {describe_unknown(name, nodes[node])}")
 
 
+@functools.cache
+def _list_forms() -> dict[str, str]:
+    """How the parameters that are lists are written, by name."""
+    items = [item for kinds in _DECLARATIONS.values() for one in kinds for item in describe(one)]
+    return {item.name: item.list_form for item in items if item.list_form}
+
+
 def describe_unknown(name: str, known: Iterable[str]) -> str:
     """There is no such parameter, and which was probably meant."""
     hint = suggest(name, known) or "; docs/parameters.md lists those that there are"
+    group, dot, part = name.partition(".")
+    if dot and group in known and (form := _list_forms().get(group)):
+        first = f'["{part}=VALUE"]' if "=" in form else form
+        hint = f"; {group} is a list: write {group}: {first}"
     return f"there is no parameter {name}{hint}"
 
 

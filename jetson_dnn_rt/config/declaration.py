@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import math
+import re
 import typing
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
@@ -60,6 +62,7 @@ class Item:
     unit: str = ""
     limits: tuple[float, float] | None = None
     choices: tuple[str, ...] = ()
+    example: str = ""  # how a list is written whose entries have a form of their own
     words: tuple[str, ...] = ()  # texts allowed instead of a number; the field is `int | str`
     dynamic: bool = False  # may change while the node is configured
     read_only: bool = False  # never changes once the node exists
@@ -124,11 +127,39 @@ class Item:
         if element is float and isinstance(values, (list, tuple)):
             values = [_to_float(v) for v in values]
         if not isinstance(values, (list, tuple)) or not all(type(v) is element for v in values):
-            kind = f"a list of {_ELEMENTS[element]}, written [a, b]"
+            kind = f"a list of {_ELEMENTS[element]}, written {self._write_list(values)}"
             raise self._refuse(f"must be {kind}: {_show(value)}")
         if element is float and not all(math.isfinite(v) for v in values):
             raise self._refuse(f"must be finite: {_show(values)}")
         return tuple(v for v in values if v != _EMPTY[self.kind])
+
+    @property
+    def list_form(self) -> str:
+        """How a list is written; empty where it is none."""
+        return (self.example or "[a, b]") if self.kind in _EMPTY else ""
+
+    def _write_list(self, value: Any) -> str:
+        """How a list is written: with what was given, where that is clear."""
+        if self.kind != tuple[str, ...]:
+            return self.list_form
+        if isinstance(value, Mapping) and self.example and len(value) <= _MOST_WRITTEN:
+            texts = [f"{key}={one}" for key, one in value.items()]
+        elif isinstance(value, (list, tuple)) and 0 < len(value) <= _MOST_WRITTEN:
+            if any(isinstance(one, bool) for one in value):
+                # What stood there is lost.
+                return '["yes", "no"], as without quotation marks they are true and false'
+            texts = [str(one) for one in value if isinstance(one, (str, int, float))]
+        else:
+            texts = [value] if isinstance(value, str) and not self.example else []
+        if not texts or not all(_PLAIN.fullmatch(text) for text in texts):
+            return self.list_form
+        return f"[{', '.join(map(json.dumps, texts))}]"
+
+
+_MOST_WRITTEN = 4
+"""Entries of a list that are written out in an error."""
+
+_PLAIN = re.compile(r"[\w.=+/ -]{1,40}", re.ASCII)
 
 
 def _show(value: Any) -> str:

@@ -34,6 +34,10 @@ TRACKERS = ("", "bytetrack")
 
 MAX_STAGES = 64
 
+MAX_DETECTIONS = 1000
+"""Boxes of a frame that are compared with each other: suppression compares every pair, and a
+threshold near 0 must not make a frame take a second."""
+
 AUTO = "auto"
 """Value of `threads` and `stages` with which they are measured."""
 
@@ -72,7 +76,9 @@ class TaskConfig:
         (), "Outputs of an ONNX file to use, of masks one topic each; [''] = all"
     )
     constant_inputs: tuple[str, ...] = parameter(
-        (), "NAME=VALUE of the inputs of an ONNX file beside the image; [''] = known ones"
+        (),
+        "NAME=VALUE of the inputs of an ONNX file beside the image; [''] = known ones",
+        example='["scale=1.0", "size=[480, 640]"]',
     )
     labels: tuple[str, ...] = parameter(
         (), "Names of the classes, or one of coco80, coco91, voc21, imagenet, a file; [''] = auto"
@@ -101,7 +107,9 @@ class TaskConfig:
         (), "Divisor per channel after that; [-1.0] = auto"
     )
     variants: tuple[str, ...] = parameter(
-        (), "Variants kept ready, e.g. full@openvino-fp32; [''] = the fastest installed"
+        (),
+        "Variants kept ready, e.g. full@openvino-fp32; [''] = full in fp32, on the first of "
+        "openvino, onnxruntime and torch that is installed (with CUDA on torch)",
     )
     variant: str = dynamic_parameter(
         "", "The one that runs from the next frame on; empty = the first"
@@ -281,6 +289,7 @@ class TaskConfig:
         (),
         "Detection: CLASS=SCORE, the smallest score of a class' boxes; [''] = "
         "confidence_threshold for all",
+        example='["car=0.5", "sign=0.25"]',
     )
     nms_iou_threshold: float = dynamic_parameter(
         0.45, "Of two boxes that overlap more, the worse one is dropped", limits=(0.0, 1.0)
@@ -289,7 +298,7 @@ class TaskConfig:
         False, "Drop it also where the two are of different classes"
     )
     max_detections: int = dynamic_parameter(
-        100, "At most this many boxes per frame", limits=(1, 10_000)
+        100, "At most this many boxes per frame", limits=(1, MAX_DETECTIONS)
     )
     # -- tracks --------------------------------------------------------------------------------
     tracker: str = parameter(

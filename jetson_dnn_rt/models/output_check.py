@@ -40,6 +40,7 @@ THOROUGH_FRAMES, EVERY = 1000, 32
 outputs are read for Inf: that takes as long as to look for NaN, which is done in every frame."""
 
 SCORES, BOXES, INFINITY, NAN, NOTHING = "scores", "boxes", "infinity", "nan", "nothing"
+LABELS = "labels"
 
 
 class OutputCheck:
@@ -132,6 +133,14 @@ class OutputCheck:
         self._look_at_scores(found)
 
     def _look_at_scores(self, found: Detections | Classification) -> None:
+        last, names = int(found.class_ids.max(initial=-1)), len(self._model.labels)
+        if last >= names and LABELS not in self.findings:
+            self._find(
+                LABELS,
+                f"class {last} was found, and `labels` are {names} names, 0 to {names - 1}: does "
+                "the network count a background as class 0? All names would then be one off; give "
+                "a name for each class, `background` first if there is one",
+            )
         if len(found.scores) and SCORES not in self.findings:
             least, most = float(found.scores.min()), float(found.scores.max())
             # The margin is for half precision.

@@ -234,3 +234,33 @@ def test_buffers_of_another_size_are_refused(tmp_path):
     message = r"out must be a C-contiguous array of shape \(48, 64, 3\)"
     with pytest.raises(ValueError, match=message):
         source.read(np.zeros((48, 65, 3), np.uint8))
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("0", "device:/dev/video0"),
+        ("/dev/video1", "device:/dev/video1"),
+        ("drive.mp4", "video:drive.mp4"),
+        ("file:///home/me/drive.mp4", "video:/home/me/drive.mp4"),
+        (
+            "rtsp://10.0.0.2/stream1",
+            "'gstreamer:uridecodebin uri=rtsp://10.0.0.2/stream1 ! videoconvert ! appsink "
+            "drop=true max-buffers=1'",
+        ),
+    ],
+)
+def test_a_source_without_its_scheme_is_named_as_it_is_written(name, meant):
+    with pytest.raises(SourceError) as error:
+        open_source(name)
+    assert str(error.value).endswith(f"; did you mean {meant}?")
+
+
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d\nsize 3660092\n"
+
+
+@pytest.mark.parametrize(("name", "form"), [("a.mp4", "video:{}"), ("a.png", "images:{.parent}")])
+def test_a_pointer_of_git_lfs_is_named(tmp_path, name, form):
+    (tmp_path / name).write_bytes(POINTER)
+    with pytest.raises(SourceError, match=r"is a pointer of Git LFS, .*: git lfs pull"):
+        open_source(form.format(tmp_path / name))

@@ -9,7 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from jetson_dnn_rt.config.checked_names import check_names, check_node
+from jetson_dnn_rt.config.checked_names import (
+    check_names,
+    check_node,
+    describe_unknown,
+    list_parameters,
+)
 from jetson_dnn_rt.config.parameter_file import read_parameter_file, read_parameter_files
 from jetson_dnn_rt.errors import ConfigurationError
 
@@ -242,3 +247,12 @@ def test_files_that_other_nodes_share_are_no_mistake(check_alone, name, texts):
 def test_a_file_without_a_section_for_the_node_alone_is_noted(check_alone, name, texts, words):
     (note,) = check_alone(name, *texts)
     assert words in note
+
+
+def test_parts_of_a_list_come_with_its_form():
+    """``class_thresholds: {car: 0.5}`` in a file is a parameter ``class_thresholds.car``."""
+    known = list_parameters("task")
+    text = describe_unknown("class_thresholds.car", known)
+    assert text.endswith('; class_thresholds is a list: write class_thresholds: ["car=VALUE"]')
+    assert describe_unknown("labels.0", known).endswith("; labels is a list: write labels: [a, b]")
+    assert "did you mean" in describe_unknown("preprocessing.colour", known)

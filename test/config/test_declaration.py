@@ -69,7 +69,7 @@ def test_values_come_in_the_type_of_their_field(field, given, value):
         ("count", 2.0, "count must be a whole number"),
         ("mode", "c", "mode must be one of a, b: 'c'"),
         ("flag", 1, r"group\.flag must be true or false: 1"),
-        ("names", "x", r"names must be a list of texts, written \[a, b\]: 'x'"),
+        ("names", "x", r"""names must be a list of texts, written \["x"\]: 'x'"""),
         ("names", [1], "names must be a list of texts"),
         ("cores", [1.0], "cores must be a list of whole numbers"),
         ("mode", "x" * 5_000, "mode must have at most 4096 characters: it has 5000"),
@@ -80,6 +80,29 @@ def test_values_come_in_the_type_of_their_field(field, given, value):
 def test_a_value_that_cannot_be_is_refused(field, given, text):
     with pytest.raises(ConfigurationError, match=text):
         ITEMS[field].check(given)
+
+
+CHOICES = {item.name: item for item in describe(TaskConfig)}
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "text"),
+    [
+        ("labels", "coco80", "written [\"coco80\"]: 'coco80'"),
+        ("labels", [False, True], 'written ["yes", "no"], as without quotation marks they are tr'),
+        ("classes", [2, 7], 'written ["2", "7"]: [2, 7]'),
+        ("class_thresholds", {"car": 0.5}, "written [\"car=0.5\"]: {'car': 0.5}"),
+        ("class_thresholds", "car=0.5", 'written ["car=0.5", "sign=0.25"]'),
+        ("class_thresholds", {"a\x1b": 0.5}, 'written ["car=0.5", "sign=0.25"]'),
+        ("constant_inputs", {"scale": 1.5}, 'written ["scale=1.5"]'),
+        ("input_size", 640, "written [a, b]: 640"),
+    ],
+)
+def test_a_list_in_another_form_comes_with_the_right_one(name, given, text):
+    """``labels: [no, yes]`` became [False, True], ``{car: 0.5}`` was refused without the form."""
+    with pytest.raises(ConfigurationError) as error:
+        CHOICES[name].check(given)
+    assert text in str(error.value)
 
 
 NAMES_OF_TIMES = {

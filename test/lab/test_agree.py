@@ -19,7 +19,7 @@ from jetson_dnn_rt.cli.recorder import format_result
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.lab.agree.command import FEW_FRAMES
 from jetson_dnn_rt.nodes.tasks import drawing
-from jetson_dnn_rt.nodes.tasks.drawing import class_color
+from jetson_dnn_rt.nodes.tasks.drawing import mask_color
 from jetson_dnn_rt.results import Classification, Detections, Segmentation
 from jetson_dnn_rt.tasks import Outcome, Work
 
@@ -173,7 +173,7 @@ def test_of_masks_the_pixels_that_differ_are_marked_and_the_background_is_not_dr
     assert of_b[30, 80].tolist() != canvas == of_b[30, 20].tolist()
     places = {(30, 20): 1, (30, 80): 2, (50, 35): 3, (2, 127): 3}
     for place, kind in places.items():
-        assert both[place].tolist() == list(class_color(kind, 0.9))
+        assert both[place].tolist() == list(mask_color(kind))
     dark = both[70, 120].tolist()
     assert both[50, 80].tolist() == dark
     assert max(dark) < 40

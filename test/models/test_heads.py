@@ -12,8 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jetson_dnn_rt.config.declaration import describe
+from jetson_dnn_rt.config.task import MAX_DETECTIONS, TaskConfig
 from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.models.heads.base import DecoderSettings, Inspected, count_cells
+from jetson_dnn_rt.models.heads.boxes import finish
 from jetson_dnn_rt.models.heads.logits import MaskDecoder
 from jetson_dnn_rt.models.heads.registry import LAYOUTS, recognise_head
 from jetson_dnn_rt.models.input.preprocessing import Geometry, Preprocessing
@@ -223,6 +226,21 @@ def test_thousands_of_boxes_are_bounded_and_the_best_survive():
     assert np.all(np.diff(found.scores) <= 0)
 
 
+def test_as_many_boxes_come_as_the_largest_max_detections_says():
+    """Of 10,000, which the documentation allowed, 1000 came."""
+    (item,) = (one for one in describe(TaskConfig) if one.name == "max_detections")
+    assert item.limits == (1, MAX_DETECTIONS)
+    rows = np.zeros((1, 3000, 4), np.float32)
+    rows[0, :, 0] = 3.0 * (np.arange(3000) % 60)
+    rows[0, :, 1] = 2.0 * (np.arange(3000) // 60)
+    rows[0, :, 2:] = rows[0, :, :2] + 1.0
+    scores = np.full((1, 3000, 1), 0.5, np.float32)
+    settings = DecoderSettings(max_detections=MAX_DETECTIONS)
+    geometry = Geometry(100, 180, 100, 180, 0, 0)
+    found = finish(rows[0], scores[0, :, 0], np.zeros(3000, np.int64), geometry, settings)
+    assert len(found) == MAX_DETECTIONS
+
+
 @pytest.mark.parametrize(
     ("mode", "boxes", "expected"),
     [  # 32 rows of padding below, or 16 above and below; nothing is found in it
@@ -258,6 +276,7 @@ def test_classification_is_softmax_best_first():
         ("confidence", np.nan),
         ("nms_iou", -0.1),
         ("max_detections", 0),
+        ("max_detections", MAX_DETECTIONS + 1),
         ("top_k", 0),
     ],
 )

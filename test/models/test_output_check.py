@@ -25,7 +25,10 @@ from jetson_dnn_rt.results import Classification, Detections, Segmentation
 
 FRAME = Frame(np.zeros((96, 128, 3), np.uint8), "bgr8", 0, 0)
 MODEL = SimpleNamespace(
-    source="onnx:net.onnx", head=SimpleNamespace(name="yolov8"), input_size=(96, 128)
+    source="onnx:net.onnx",
+    head=SimpleNamespace(name="yolov8"),
+    input_size=(96, 128),
+    labels=tuple(f"class_{i}" for i in range(80)),
 )
 SETTINGS = DecoderSettings(confidence=0.3)
 GEOMETRY = Geometry(96, 128, 96, 128, 0, 0)
@@ -89,6 +92,15 @@ def test_boxes_from_0_to_1_are_found_in_a_large_picture_too():
     for _ in range(LEAST_BOXES // 2):
         check.observe(FINE, found, SETTINGS, frame)
     assert check.findings["boxes"].startswith("20 of 20 boxes lie in the first pixel of the inp")
+
+
+def test_a_class_without_a_name_tells_that_all_names_may_be_one_off():
+    """An SSD that counts the background: its cars were motorcycles, and nobody was told."""
+    boxes, scores = np.float32([GOOD[:4]]), np.float32([0.9])
+    found = [finish(boxes, scores, np.array([i]), GEOMETRY, SETTINGS) for i in (79, 80)]
+    assert not look(found[:1]).findings
+    text = look(found).findings["labels"]
+    assert text.startswith("class 80 was found, and `labels` are 80 names, 0 to 79: does the net")
 
 
 def test_a_run_that_ends_early_says_that_all_boxes_lie_in_one_pixel():

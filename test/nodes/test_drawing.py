@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import cv2
 import numpy as np
 import pytest
 
@@ -15,6 +16,7 @@ from jetson_dnn_rt.nodes.tasks.drawing import (
     class_color,
     color_objects,
     draw_results,
+    mask_color,
 )
 from jetson_dnn_rt.results import Classification, Detections, Segmentation
 
@@ -172,3 +174,28 @@ def test_outlines_of_turned_boxes_turn_from_x_to_y():
     np.testing.assert_allclose(found.outlines[1], expected, atol=1e-6)
     assert BOXES.outlines[0].tolist() == [[10, 30], [60, 30], [60, 80], [10, 80]]
     assert Detections.empty().outlines.shape == (0, 4, 2)
+
+
+def test_classes_that_are_often_together_have_colours_that_are_far_apart():
+    """Car, truck and the mask of a road were nearly one green."""
+
+    def find_lab(color):
+        return cv2.cvtColor(np.float32([[color]]) / 255, cv2.COLOR_BGR2LAB)[0, 0]
+
+    boxes = [class_color(class_id) for class_id in range(10)]
+    masks = [mask_color(class_id) for class_id in range(8)]
+    labs = np.array([find_lab(color) for color in (*boxes, *masks)])
+    apart = np.linalg.norm(labs[:, None] - labs[None], axis=2) + 1e3 * np.eye(len(labs))
+    # A difference of 2 can just be seen; that of car and truck was 27.
+    assert apart.min() > 30
+    assert min(apart[2, 7], apart[3, 8]) > 60
+
+
+def test_a_mask_beside_boxes_has_other_colours():
+    found = Detections(BOXES.boxes, BOXES.scores, np.array([1, 1]))
+    _, changed = draw(Segmentation(MASK))
+    picture, _ = draw(Segmentation(MASK))
+    assert changed[10, 100]
+    paint = picture[10, 100].astype(float) - 0.65 * GREY[10, 100]
+    assert np.abs(paint / 0.35 - class_color(1)).max() > 80
+    assert color_objects(found) == [class_color(1)] * 2

@@ -10,7 +10,7 @@ import logging
 import os
 import shutil
 from collections.abc import Callable
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -514,6 +514,29 @@ def test_prune_of_stale_ones_takes_damaged_ones_too(library):
     assert reasons[stale] == "old TensorRT"
     assert "entry.json cannot be read" in reasons[damaged]
     assert good.exists()
+
+
+def test_prune_of_superseded_ones_takes_those_of_earlier_exports(library):
+    """Five exports of one network to the same file were five folders for ever."""
+    name, now = "onnx:/models/net.onnx", datetime.now(timezone.utc)
+    paths = {}
+    for place, model_hash in enumerate(("a", "b", "c", "d")):
+        key = make_key(model_hash=model_hash * 64)
+        paths[model_hash] = library.store(key, FILES, FACTS, model=name).path
+        # Stored two days after each other, the last three days ago; b is loaded to this day.
+        days = 0 if model_hash == "b" else 9 - 2 * place
+        created = (now - timedelta(days=9 - 2 * place)).isoformat(timespec="seconds")
+        reseal(paths[model_hash], read_content(paths[model_hash]) | {"created": created})
+        age(paths[model_hash], days)
+    other = library.store(make_key(model_hash="e" * 64), FILES, FACTS, model="onnx:/else.onnx")
+    assert library.prune(find_stale=lambda key: "") == []
+    removals = library.prune(superseded=True, dry_run=True)
+    assert {r.listing.path for r in removals} == {paths["a"], paths["c"]}
+    stored = f"{now - timedelta(days=3):%Y-%m-%d}"
+    assert removals[0].reason == f"of an earlier {name}: another was stored on {stored}"
+    library.prune(superseded=True)
+    assert [path.exists() for path in paths.values()] == [False, True, False, True]
+    assert other.path.exists()
 
 
 def test_prune_leaves_what_the_library_did_not_write(library, tmp_path):

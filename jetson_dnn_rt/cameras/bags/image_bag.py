@@ -24,6 +24,7 @@ from jetson_dnn_rt.cameras.encoded_pictures import BadImageError
 from jetson_dnn_rt.cameras.image_messages import decode_image, view_image
 from jetson_dnn_rt.errors import ConfigurationError, SourceError
 from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.safety.small_files import describe_pointer
 
 DECODERS: dict[str, Callable[[Any, int], Frame]] = {
     "sensor_msgs/msg/Image": view_image,
@@ -244,7 +245,7 @@ def _open_file(path: Path) -> BagFile:
         return photos.PhotoFolder(path)
     try:
         with path.open("rb") as stream:
-            head = stream.read(16)
+            head = stream.read(64)
     except OSError as error:
         raise DamagedFileError(f"{path.name}: {error.strerror}") from error
     if head.startswith(compression.MAGIC):
@@ -256,7 +257,7 @@ def _open_file(path: Path) -> BagFile:
     if head.startswith(sqlite.MAGIC):
         return sqlite.SqliteFile(path)
     what = "is empty" if not head else "is neither SQLite, MCAP nor a bag of ROS 1"
-    raise DamagedFileError(f"{path.name}: it {what}")
+    raise DamagedFileError(f"{path.name}: it {describe_pointer(head) or what}")
 
 
 def _with_images(files: list[BagFile], topic: str) -> list[BagFile]:

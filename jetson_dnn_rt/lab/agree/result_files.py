@@ -89,7 +89,7 @@ def read_results(path: Path, variant: str = "", choose: str = CHOOSE) -> dict[st
     variants: set[str] = set()
     number = 0
     try:
-        with file.open(encoding="utf-8") as lines:
+        with file.open(encoding="utf-8-sig") as lines:
             for text in lines:
                 number += 1
                 line = json.loads(text)

@@ -26,7 +26,7 @@ from jetson_dnn_rt.lab.agree.matching import describe_difference
 from jetson_dnn_rt.lab.agree.result_files import FrameResult
 from jetson_dnn_rt.models.heads.labels import BACKGROUND, find_background
 from jetson_dnn_rt.models.heads.result_lines import make_thumbnail
-from jetson_dnn_rt.nodes.tasks.drawing import class_color, draw_results
+from jetson_dnn_rt.nodes.tasks.drawing import draw_results, mask_color
 from jetson_dnn_rt.results import Detections, Result, Segmentation
 
 LEAST_CANVAS = 320
@@ -83,7 +83,7 @@ def _draw_difference(
     which = np.where(a == b, 0, np.where(in_a & in_b, 3, np.where(in_a, 1, 2)))
     grey = cv2.cvtColor(cv2.cvtColor(image, cv2.COLOR_BGR2GRAY) // 3, cv2.COLOR_GRAY2BGR)
     # Painted in full, and by the legend once more in the same colours.
-    colors = np.array([class_color(kind, 0.9) for kind in range(4)], np.uint8)
+    colors = np.array([mask_color(kind) for kind in range(4)], np.uint8)
     np.copyto(grey, colors[which], where=which[..., None] > 0)
     what = [BACKGROUND, "only in A", "only in B", "of another class"]
     status = f"{np.mean(which > 0):.1%} of the pixels differ"

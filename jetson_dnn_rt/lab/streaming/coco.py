@@ -49,7 +49,7 @@ def read_coco(path: Path) -> CocoLabels:
     stands for many objects cannot be missed or found.
     """
     try:
-        held = json.loads(path.read_text(encoding="utf-8"))
+        held = json.loads(path.read_text(encoding="utf-8-sig"))
         if not isinstance(held, dict) or not all(held.get(key) for key in NEEDED):
             raise ValueError(f"not an object that holds {', '.join(NEEDED)}")
         return _convert(held)

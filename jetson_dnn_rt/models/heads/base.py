@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from jetson_dnn_rt.config.task import TaskConfig
+from jetson_dnn_rt.config.task import MAX_DETECTIONS, TaskConfig
 from jetson_dnn_rt.models.input.preprocessing import Geometry, Preprocessing
 from jetson_dnn_rt.models.metadata import SILENT, Metadata
 from jetson_dnn_rt.results import Result
@@ -32,7 +32,7 @@ class DecoderSettings:
 
     confidence: float = TaskConfig.confidence_threshold  # smallest score of a box, in [0, 1]
     nms_iou: float = TaskConfig.nms_iou_threshold  # boxes that overlap more are suppressed
-    max_detections: int = TaskConfig.max_detections  # the best boxes of a frame, >= 1
+    max_detections: int = TaskConfig.max_detections  # the best of a frame
     class_agnostic: bool = False  # whether boxes of other classes are suppressed too
     thresholds: npt.NDArray[np.float32] | None = None
     """Smallest score by class, [classes], none below `confidence`; infinite = the class is not
@@ -43,8 +43,10 @@ class DecoderSettings:
     def __setattr__(self, name: str, value: Any) -> None:
         if name in ("confidence", "nms_iou") and not 0.0 <= value <= 1.0:
             raise ValueError(f"{name} must be in [0, 1]: {value}")
-        if name in ("max_detections", "top_k") and value < 1:
-            raise ValueError(f"{name} must be >= 1: {value}")
+        if name == "top_k" and value < 1:
+            raise ValueError(f"top_k must be >= 1: {value}")
+        if name == "max_detections" and not 1 <= value <= MAX_DETECTIONS:
+            raise ValueError(f"max_detections must be in [1, {MAX_DETECTIONS}]: {value}")
         object.__setattr__(self, name, value)
 
 

@@ -10,6 +10,7 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
+from jetson_dnn_rt.config.task import MAX_DETECTIONS
 from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.input.preprocessing import Floats, Geometry
 from jetson_dnn_rt.results import Detections
@@ -19,8 +20,6 @@ AnyFloats = npt.NDArray[np.floating]
 """Floats of any precision."""
 
 _BLOCK = 256  # boxes compared with each other at a time
-# Suppression compares every pair: a threshold near 0 must not make a frame take a second.
-_MAX_CANDIDATES = 1000
 
 
 def iou_matrix(a: AnyFloats, b: AnyFloats) -> AnyFloats:
@@ -194,6 +193,6 @@ def _choose(
         limits = settings.thresholds[np.where(known, class_ids, 0)]
         wanted &= known & (scores >= limits)
     kept = np.flatnonzero(wanted)
-    if len(kept) > _MAX_CANDIDATES:
-        kept = kept[np.argpartition(-scores[kept], _MAX_CANDIDATES)[:_MAX_CANDIDATES]]
+    if len(kept) > MAX_DETECTIONS:
+        kept = kept[np.argpartition(-scores[kept], MAX_DETECTIONS)[:MAX_DETECTIONS]]
     return kept, broken

@@ -8,7 +8,6 @@ What is background is not painted over.
 
 from __future__ import annotations
 
-import colorsys
 from collections.abc import Sequence
 
 import cv2
@@ -29,15 +28,32 @@ KEYPOINT_SCORE = 0.5
 SMALLEST_TEXT = 0.35
 """Of OpenCV's font, about 11 pixels high."""
 
-_GOLDEN_RATIO = 0.618033988749895
+_COLORS = (
+    (255, 38, 38), (0, 255, 0), (38, 38, 255), (77, 210, 255), (140, 140, 42), (255, 140, 241),
+    (0, 255, 191), (255, 159, 0), (191, 105, 105), (255, 0, 255), (0, 128, 255), (201, 230, 0),
+    (255, 0, 128), (42, 140, 116), (42, 91, 140), (0, 140, 0), (255, 198, 140), (124, 57, 191),
+    (165, 230, 126), (140, 77, 140),
+)  # fmt: skip
+"""Red, green, blue: each as far in CIELAB from all before it as there is a colour. Hues alone, a
+step of the golden ratio apart, made car (2), truck (7) and a mask beside them one green."""
+
+_FIRST_OF_MASKS = 10
+"""Place of the colour of a mask's first class: those of boxes beside it begin at 0."""
+
 _MASK_WEIGHT = 0.35
 _FONT = cv2.FONT_HERSHEY_SIMPLEX
 
 
-def class_color(class_id: int, value: float = 1.0) -> Color:
-    """A colour for a class; neighbouring numbers get distant hues."""
-    red, green, blue = colorsys.hsv_to_rgb(class_id * _GOLDEN_RATIO % 1.0, 0.85, value)
-    return round(255 * blue), round(255 * green), round(255 * red)
+def class_color(class_id: int) -> Color:
+    """A colour for a class; the first 20 are all unlike, then they come again."""
+    red, green, blue = _COLORS[class_id % len(_COLORS)]
+    return blue, green, red
+
+
+def mask_color(class_id: int) -> Color:
+    """A colour for a class of a mask, a little darker than those of boxes."""
+    blue, green, red = class_color(_FIRST_OF_MASKS + class_id)
+    return round(0.9 * blue), round(0.9 * green), round(0.9 * red)
 
 
 def draw_results(
@@ -117,7 +133,7 @@ def _paint_mask(
     The colours are those of the classes from `first` on.
     """
     background = find_background(labels)
-    colors = [class_color(first + class_id, 0.9) for class_id in range(256)]
+    colors = [mask_color(first + class_id) for class_id in range(256)]
     painted = np.array([class_id not in background for class_id in range(256)])
     _blend(picture, result.mask, colors, painted)
     counts = np.bincount(result.mask.ravel(), minlength=256)

@@ -28,7 +28,7 @@ import secrets
 import shutil
 import stat
 import time
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -64,7 +64,7 @@ __all__ = ["Entry", "EntryKey", "Library", "Listing", "Removal", "default_root"]
 logger = logging.getLogger(__name__)
 
 _TEMPORARY = ".tmp"
-_ABANDONED_S = 86_400.0
+_ABANDONED_S = _DAY_S = 86_400.0
 """A temporary folder that is older belongs to a process that died."""
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -371,6 +371,7 @@ class Library:
         self,
         *,
         find_stale: Callable[[EntryKey], str] | None = None,
+        superseded: bool = False,
         unused_days: float | None = None,
         limit_bytes: int | None = None,
         dry_run: bool = False,
@@ -384,6 +385,8 @@ class Library:
         find_stale : callable, optional
             Returns why an entry is no longer of use, or nothing; with it damaged ones are removed
             too.
+        superseded : bool
+            Remove those of earlier contents of a model, see `find_superseded`.
         unused_days : float, optional
             Remove those that were not used for longer.
         limit_bytes : int, optional
@@ -393,7 +396,9 @@ class Library:
         """
         now = datetime.now(timezone.utc)
         kept, removals = [], []
-        for listing in sorted(self._walk(), key=lambda listing: listing.used):
+        listings = sorted(self._walk(), key=lambda listing: listing.used)
+        earlier = find_superseded(listings) if superseded else {}
+        for listing in listings:
             days = (now - listing.used).total_seconds() / 86_400
             reason = ""
             if listing.foreign:
@@ -402,6 +407,7 @@ class Library:
                 reason = listing.problem or (
                     find_stale(listing.header.key) if listing.header else ""
                 )
+            reason = reason or earlier.get(listing.path, "")
             if not reason and unused_days is not None and days > unused_days:
                 reason = f"not used for {days:.0f} days"
             if reason:
@@ -483,6 +489,31 @@ class Library:
             with contextlib.suppress(OSError):
                 if time.time() - (folder / name).lstat().st_mtime > _ABANDONED_S:
                     shutil.rmtree(folder / name, ignore_errors=True)
+
+
+def find_superseded(listings: Iterable[Listing]) -> dict[Path, str]:
+    """Entries of earlier contents of a model, by their folders, with the reason.
+
+    Those are of the same name and another hash than what was stored last: the network was exported
+    anew to the same file. One that was loaded on a later day is still in use, as where two tasks
+    take one file in two sizes.
+    """
+    by_name: dict[str, list[tuple[Listing, Header]]] = {}
+    for listing in listings:
+        if listing.header is not None and listing.header.model and not listing.foreign:
+            by_name.setdefault(listing.header.model, []).append((listing, listing.header))
+    found: dict[Path, str] = {}
+    for name, entries in by_name.items():
+        newest = max(entries, key=lambda entry: entry[1].created)[1]
+        same = [header for _, header in entries if header.key.model_hash == newest.key.model_hash]
+        first = min(header.created for header in same)
+        for listing, header in entries:
+            is_other = header.key.model_hash != newest.key.model_hash
+            if is_other and (listing.used - first).total_seconds() < _DAY_S:
+                found[listing.path] = (
+                    f"of an earlier {name}: another was stored on {first:%Y-%m-%d}"
+                )
+    return found
 
 
 def _tell(error: Exception) -> str:
