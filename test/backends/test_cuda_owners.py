@@ -17,7 +17,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from fake_cuda import FakeCuda
-from fake_cudart import FakeCudart
+from fake_cudart import FakeCudart, Status
 from fake_tensorrt import make_tensorrt
 from onnx_parts import make_classifier
 
@@ -156,7 +156,7 @@ def test_a_graph(cuda, runtime):
 
     launch, result = cuda.capture(work)
     assert result == "result"
-    assert not runtime.queue  # recorded, not done
+    assert not any(runtime.queues.values())  # recorded, not done
     for value in (1.0, 2.0):
         source[:] = value
         launch()
@@ -173,6 +173,35 @@ def test_a_capture_that_fails_is_ended(cuda, runtime):
     cuda.synchronize()
 
 
+def test_an_error_of_queued_work_comes_with_the_wait_and_stays(cuda, runtime):
+    """As an illegal access does; what is there can still be closed."""
+    host, device = cuda.allocate_host((3,), np.float32), cuda.allocate((3,), np.float32)
+    launch, _ = cuda.capture(lambda stream: cuda.copy(host, device))
+    launch()
+    runtime.submit(lambda: Status.cudaErrorIllegalAddress, cuda._stream)
+    for _ in range(2):
+        with pytest.raises(CudaError, match="cudaErrorIllegalAddress"):
+            cuda.synchronize()
+    with pytest.raises(CudaError, match="cudaErrorIllegalAddress"):
+        cuda.copy(host, device)
+    with pytest.raises(CudaError, match="cudaErrorIllegalAddress"):
+        cuda.close()
+    cuda.close()
+    assert not runtime.alive
+
+
+def test_streams_do_not_wait_for_each_other(cuda, runtime):
+    host = cuda.allocate_host((3,), np.float32)
+    cuda.synchronize()
+    cuda.copy(host, np.ones(3, np.float32))
+    cuda.use_thread_stream(0)
+    cuda.synchronize()
+    assert not host.any()
+    cuda.use_own_stream()
+    cuda.synchronize()
+    assert host.all()
+
+
 def test_no_memory(cuda):
     with pytest.raises(CudaError, match="cudaMalloc: cudaErrorMemoryAllocation"):
         cuda.allocate((1 << 30,), np.float32)
@@ -186,16 +215,20 @@ def test_no_device():
 class EngineStream:
     """Hands what a fake engine queues to the fake runtime."""
 
-    def __init__(self, runtime):
-        self._runtime = runtime
+    def __init__(self, runtime, handle):
+        self._runtime, self._handle = runtime, handle
+
+    @property
+    def recorded(self):
+        return self._runtime.recorded
 
     def submit(self, name, work):
-        self._runtime.submit(work)
+        self._runtime.submit(work, self._handle)
 
 
 def test_a_tensorrt_runner_without_torch(runtime, monkeypatch):
     cuda = PythonCuda(runtime)
-    streams = dict.fromkeys(runtime.alive, EngineStream(runtime))
+    streams = {handle: EngineStream(runtime, handle) for handle in runtime.alive}
     monkeypatch.setattr(FakeCuda, "streams", streams)
     part = make_classifier()
     runner = TensorRtRunner(part, "fp32", cuda=cuda, module=make_tensorrt("8.5.3.1"))

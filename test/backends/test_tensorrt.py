@@ -408,6 +408,31 @@ def test_a_run_that_fails_says_why(trt):
         runner.run([make_image(part)])
 
 
+@pytest.mark.parametrize("cuda_graph", [True, False])
+def test_a_run_that_fails_on_the_device_says_so_at_the_wait_and_can_be_closed(
+    cuda_graph, trt, caplog
+):
+    part, cuda = make_classifier(), FakeCuda()
+    runner = create(part, "fp32", trt, cuda=cuda, cuda_graph=cuda_graph)
+    trt.break_run = "an illegal memory access was encountered"
+    for _ in range(2):
+        with pytest.raises(CudaError, match="illegal memory access"):
+            runner.run([make_image(part)])
+    runner.close()
+    assert cuda.closed
+    assert "error while it is closed: an illegal memory access" in caplog.text
+    with pytest.raises(RunnerClosedError, match="tensorrt"):
+        runner.run([make_image(part)])
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_engine_of_another_gpu_is_refused_with_the_reason(version):
+    part = make_classifier()
+    engine = build_engine(part, "fp32", module=make_tensorrt(version, capability="8.6")).engine
+    with pytest.raises(EngineError, match=r"incompatible device, expecting compute 8\.7"):
+        TensorRtRunner(part, "fp32", engine=engine, cuda=FakeCuda(), module=make_tensorrt(version))
+
+
 def test_closed_is_closed(trt):
     part, cuda = make_classifier(), FakeCuda()
     runner = create(part, "fp32", trt, cuda=cuda)

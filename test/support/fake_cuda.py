@@ -1,7 +1,12 @@
 # Copyright 2026 jetson_dnn_rt authors
 # SPDX-License-Identifier: Apache-2.0
 
-"""A CUDA device made of host memory: what is queued happens when the stream is waited for."""
+"""A CUDA device made of host memory: what is queued happens when the stream is waited for.
+
+As unkind as a device where code could come to depend on it: memory is not zero, work that fails
+says so at the wait and not where it was queued, nothing works after that, and while a graph is
+captured nothing is allocated and nothing waited for.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from jetson_dnn_rt.backends.cuda.device import ALIGNMENT, DeviceProperties, regions
+from jetson_dnn_rt.backends.cuda.device import ALIGNMENT, CudaError, DeviceProperties, regions
 
 
 class FakeArray:
@@ -56,19 +61,29 @@ class FakeCuda:
         self.calls: list[str] = []
         self.used: list[tuple[int, int] | None] = []
         self.closed = False
+        self.fault: CudaError | None = None
+        """Of work that failed: every later call has it, too, as after an illegal access."""
+
+    def _check(self, *, captured: bool = False) -> None:
+        if self.fault is not None:
+            raise self.fault
+        if self.recorded is not None and not captured:
+            raise CudaError("operation not permitted when stream is capturing")
 
     def allocate(self, shape: Sequence[int], dtype: npt.DTypeLike) -> FakeArray:
-        return FakeArray(np.full(tuple(shape), 77, dtype))
+        self._check()
+        array, _ = allocate_aligned(shape, dtype)
+        array[...] = 77
+        return FakeArray(array)
 
     def allocate_host(self, shape: Sequence[int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        self._check()
         return np.zeros(tuple(shape), dtype)
 
     def allocate_mapped(self, shape: Sequence[int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        size = math.prod(shape) * np.dtype(dtype).itemsize
-        memory = np.zeros(size + ALIGNMENT, np.uint8)
-        first = -memory.ctypes.data % ALIGNMENT  # aligned, as the driver gives memory
-        array = memory[first : first + size].view(dtype).reshape(tuple(shape))
-        regions.add(memory, array.ctypes.data, size, array.ctypes.data)
+        self._check()
+        array, memory = allocate_aligned(shape, dtype)
+        regions.add(memory, array.ctypes.data, array.nbytes, array.ctypes.data)
         return array
 
     def view(self, address: int, shape: Sequence[int], dtype: npt.DTypeLike) -> FakeArray:
@@ -79,6 +94,7 @@ class FakeCuda:
 
     def submit(self, name: str, work: Callable[[], None]) -> None:
         """Queue work, or record it while a graph is captured."""
+        self._check(captured=True)
         if self.recorded is not None:
             self.recorded.append(work)
             return
@@ -117,21 +133,34 @@ class FakeCuda:
         return lambda: self.submit("graph", play), result
 
     def synchronize(self) -> None:
-        if self.recorded is not None:
-            raise RuntimeError("operation not permitted when stream is capturing")
+        self._check()
         queue, self.queue = self.queue, []
-        for work in queue:
-            work()
+        try:
+            for work in queue:
+                work()
+        except CudaError as error:
+            self.fault = error
+            raise
 
     def close(self) -> None:
-        self.synchronize()
         self.closed = True
+        self.synchronize()
 
 
 class IntegratedCuda(FakeCuda):
     """An integrated GPU."""
 
     device = DeviceProperties(integrated=True, maps_host_memory=True, capability=(8, 7))
+
+
+def allocate_aligned(
+    shape: Sequence[int], dtype: npt.DTypeLike
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint8]]:
+    """An array of zeros that is aligned as the driver gives memory, and what holds it."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    memory = np.zeros(size + ALIGNMENT, np.uint8)
+    first = -memory.ctypes.data % ALIGNMENT
+    return memory[first : first + size].view(dtype).reshape(tuple(shape)), memory
 
 
 def view_memory(address: int, shape: Sequence[int], dtype: npt.DTypeLike) -> np.ndarray:

@@ -1,7 +1,12 @@
 # Copyright 2026 jetson_dnn_rt authors
 # SPDX-License-Identifier: Apache-2.0
 
-"""The functions of the CUDA runtime as cuda-python gives them, on host memory."""
+"""The functions of the CUDA runtime as cuda-python gives them, on host memory.
+
+As unkind as the runtime: streams do not wait for each other, an event covers what was on its
+stream when it was recorded and nothing if it never was, a graph has its own steps, an error of
+queued work comes with the wait and stays, and a capture allows neither allocation nor waiting.
+"""
 
 # ruff: noqa: N802, N803, N815 - the names are the library's
 from __future__ import annotations
@@ -19,10 +24,12 @@ class Status(enum.IntEnum):
     cudaErrorInvalidValue = 1
     cudaErrorMemoryAllocation = 2
     cudaErrorInsufficientDriver = 35
+    cudaErrorIllegalAddress = 700
     cudaErrorStreamCaptureUnsupported = 900
 
 
 _OK = (Status.cudaSuccess,)
+_ALIGNMENT = 256
 
 
 class FakeCudart:
@@ -47,7 +54,12 @@ class FakeCudart:
         self.attributes = {18: 1, 19: 1, 75: 8, 76: 7}
         self.mapped: set[int] = set()
         self.memory: dict[int, Any] = {}
-        self.queue: list[Callable[[], object]] = []
+        self.queues: dict[int, list[Callable[[], object]]] = {}
+        """Work by stream, in order."""
+        self.fault: Status | None = None
+        """Set by work that fails: what each later call returns."""
+        self._marks: dict[int, tuple[int, int]] = {}  # of events: stream, length of its queue
+        self._graphs: dict[int, list[Callable[[], object]]] = {}
         self.recorded: list[Callable[[], object]] | None = None
         self.alive: set[int] = set()
         self.event_flags = 0
@@ -59,16 +71,24 @@ class FakeCudart:
         self.alive.add(handle)
         return handle
 
-    def submit(self, work: Callable[[], object]) -> tuple[Status]:
+    def submit(self, work: Callable[[], object], stream: int) -> tuple[Status]:
         """Queue work, or record it while a graph is captured."""
-        (self.queue if self.recorded is None else self.recorded).append(work)
+        if self.fault is not None:
+            return (self.fault,)
+        queue = self.queues.setdefault(stream, []) if self.recorded is None else self.recorded
+        queue.append(work)
         return _OK
 
     def cudaMalloc(self, size: int) -> tuple[Status, int]:
+        if self.fault is not None:
+            return self.fault, 0
+        if self.recorded is not None:
+            return Status.cudaErrorStreamCaptureUnsupported, 0
         if size > 1 << 30:
             return Status.cudaErrorMemoryAllocation, 0
-        buffer = ctypes.create_string_buffer(b"\x55" * size, size)
+        buffer = ctypes.create_string_buffer(b"\x55" * (size + _ALIGNMENT), size + _ALIGNMENT)
         address = ctypes.addressof(buffer)
+        address += -address % _ALIGNMENT
         self.memory[address] = buffer
         return Status.cudaSuccess, address
 
@@ -89,7 +109,7 @@ class FakeCudart:
 
     def cudaStreamDestroy(self, stream: int) -> tuple[Status]:
         self.alive.remove(stream)
-        return _OK
+        return _OK if self.fault is None else (self.fault,)
 
     cudaEventDestroy = cudaGraphExecDestroy = cudaStreamDestroy
 
@@ -98,14 +118,21 @@ class FakeCudart:
         return Status.cudaSuccess, self._make()
 
     def cudaEventRecord(self, event: int, stream: int) -> tuple[Status]:
+        self._marks[event] = stream, len(self.queues.get(stream, ()))
         return _OK
 
     def cudaEventSynchronize(self, event: int) -> tuple[Status]:
+        if self.fault is not None:
+            return (self.fault,)
         if self.recorded is not None:
             return (Status.cudaErrorStreamCaptureUnsupported,)
-        queue, self.queue = self.queue, []
-        for work in queue:
-            work()
+        stream, count = self._marks.pop(event, (0, 0))
+        queue = self.queues.get(stream, [])
+        now, queue[:] = queue[:count], queue[count:]
+        for work in now:
+            if isinstance(found := work(), Status):
+                self.fault = found
+                return (found,)
         return _OK
 
     def cudaFree(self, devPtr: int) -> tuple[Status]:
@@ -129,13 +156,13 @@ class FakeCudart:
         return Status.cudaSuccess, pHost
 
     def cudaMemsetAsync(self, devPtr: int, value: int, count: int, stream: int) -> tuple[Status]:
-        return self.submit(lambda: ctypes.memset(devPtr, value, count))
+        return self.submit(lambda: ctypes.memset(devPtr, value, count), stream)
 
     def cudaMemcpyAsync(
         self, dst: int, src: int, count: int, kind: Any, stream: int
     ) -> tuple[Status]:
         assert kind == 4
-        return self.submit(lambda: ctypes.memmove(dst, src, count))
+        return self.submit(lambda: ctypes.memmove(dst, src, count), stream)
 
     def cudaStreamBeginCapture(self, stream: int, mode: Any) -> tuple[Status]:
         self.recorded = []
@@ -147,12 +174,14 @@ class FakeCudart:
 
     def cudaGraphInstantiateWithFlags(self, graph: Any, flags: int) -> tuple[Status, Any]:
         handle = self._make()
-        self._graph = list(graph)
+        self._graphs[handle] = list(graph)
         return Status.cudaSuccess, handle
 
     def cudaGraphDestroy(self, graph: Any) -> tuple[Status]:
         return _OK
 
     def cudaGraphLaunch(self, graphExec: Any, stream: int) -> tuple[Status]:
-        self.queue.extend(self._graph)
+        if self.fault is not None:
+            return (self.fault,)
+        self.queues.setdefault(stream, []).extend(self._graphs[graphExec])
         return _OK

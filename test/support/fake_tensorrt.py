@@ -6,6 +6,10 @@
 `make_tensorrt` gives a module of a version, with what that version has and nothing of the
 others. Networks are run by ONNX Runtime, when the stream of `fake_cuda` is waited for. The tests
 hold its names against the real module wherever one can be imported.
+
+As unkind as the real one where code could come to depend on it: an engine is refused by another
+GPU, addresses are aligned, a run has the addresses of the moment in which it was queued (a
+captured one for ever), and a graph is captured after a first run only.
 """
 
 from __future__ import annotations
@@ -22,6 +26,8 @@ import onnxruntime
 from fake_cuda import FakeCuda, view_memory
 from onnx import TensorProto
 
+from jetson_dnn_rt.backends.cuda.device import ALIGNMENT, CudaError
+
 _MAGIC = b"FAKE"
 _CACHE = b"CACHE"
 NO_DRIVER = "CUDA initialization failure with error: 35. Please check your CUDA installation"
@@ -31,18 +37,23 @@ class IHostMemory(bytes):
     """Bytes of the library."""
 
 
-def make_tensorrt(version: str, *, driver: bool = True, dla_cores: int = 0) -> Any:
+def make_tensorrt(
+    version: str, *, driver: bool = True, dla_cores: int = 0, capability: str = "8.7"
+) -> Any:
     """Make a module of a version: ``8.5.3.1``, ``8.6.1``, ``10.3.0``, ``11.1.0`` or near.
 
+    `capability` is that of the GPU, for which engines are built and on which they run.
+
     It has the real one's names, and ``builds`` (what was built, how), ``refuse`` (what builds fail
-    with), ``refuse_run``, ``unsupported`` (operators without importer), ``computes`` (the type in
+    with), ``refuse_run``, ``break_run`` (what a run fails with when it is waited for),
+    ``unsupported`` (operators without importer), ``computes`` (the type in
     which all layers run, whatever was asked for) and ``tells`` (whether there is an inspector).
     """
     major = int(version.split(".")[0])
     trt: Any = ModuleType("tensorrt")
     trt.__version__ = version
     trt.builds = []
-    trt.refuse = trt.refuse_run = ""
+    trt.refuse = trt.refuse_run = trt.break_run = ""
     trt.unsupported = set()
     trt.computes = ""
     trt.tells = True
@@ -277,7 +288,7 @@ def make_tensorrt(version: str, *, driver: bool = True, dla_cores: int = 0) -> A
                     "configured in the builder",
                 )
                 return None
-            head = _MAGIC + json.dumps(version).encode()
+            head = _MAGIC + json.dumps([version, capability]).encode()
             return IHostMemory(b"\n".join((head, json.dumps(layers).encode(), network.data)))
 
     def list_layers(network: INetworkDefinition, config: IBuilderConfig) -> list[Any] | None:
@@ -343,12 +354,24 @@ def make_tensorrt(version: str, *, driver: bool = True, dla_cores: int = 0) -> A
 
         def deserialize_cuda_engine(self, serialized_engine: bytes) -> ICudaEngine | None:
             head, _, rest = bytes(serialized_engine).partition(b"\n")
-            if head != _MAGIC + json.dumps(version).encode():
+            try:
+                built = json.loads(head.removeprefix(_MAGIC)) if head.startswith(_MAGIC) else None
+            except ValueError:
+                built = None
+            if built is None or built[0] != version:
                 complain(
                     self._logger,
                     "1: [stdArchiveReader.cpp::StdArchiveReader::40] Error Code 1: Serialization "
                     "(Serialization assertion stdVersionRead == serializationVersion failed."
                     "Version tag does not match.)",
+                )
+                return None
+            if built[1] != capability:
+                complain(
+                    self._logger,
+                    "IRuntime::deserializeCudaEngine: Error Code 6: API Usage Error (The engine "
+                    "plan file is generated on an incompatible device, expecting compute "
+                    f"{capability} got compute {built[1]}, please rebuild.)",
                 )
                 return None
             layers, _, data = rest.partition(b"\n")
@@ -409,9 +432,13 @@ def make_tensorrt(version: str, *, driver: bool = True, dla_cores: int = 0) -> A
         def __init__(self, engine: ICudaEngine) -> None:
             self._engine = engine
             self._addresses: dict[str, int] = {}
+            self._has_run = False
 
         def set_tensor_address(self, name: str, memory: int) -> bool:
             if name not in [t.name for t in (*self._engine.inputs, *self._engine.outputs)]:
+                return False
+            if memory % ALIGNMENT:
+                complain(self._engine.logger, f"Address of {name} is not aligned to 256 bytes")
                 return False
             self._addresses[name] = memory
             return True
@@ -421,19 +448,28 @@ def make_tensorrt(version: str, *, driver: bool = True, dla_cores: int = 0) -> A
             if len(self._addresses) != engine.num_io_tensors or trt.refuse_run:
                 complain(engine.logger, trt.refuse_run or "Address is not set")
                 return False
-            FakeCuda.streams[stream_handle].submit("enqueue", self._compute)
+            stream = FakeCuda.streams[stream_handle]
+            if stream.recorded is not None and not self._has_run:
+                # Kernels are loaded in the first run.
+                complain(engine.logger, "operation not permitted when stream is capturing")
+                return False
+            # Arguments of kernels: a captured graph has those of its capture.
+            addresses = dict(self._addresses)
+            stream.submit("enqueue", lambda: self._compute(addresses))
             return True
 
-        def _compute(self) -> None:
+        def _compute(self, addresses: dict[str, int]) -> None:
+            if trt.break_run:
+                raise CudaError(trt.break_run)
+            self._has_run = True
             engine = self._engine
             values = {
-                t.name: view_memory(self._addresses[t.name], t.shape, np.float32)
-                for t in engine.inputs
+                t.name: view_memory(addresses[t.name], t.shape, np.float32) for t in engine.inputs
             }
             results: Sequence[Any] = engine.session.run(None, values)
             for tensor, result in zip(engine.outputs, results, strict=True):
                 kind = np.int32 if tensor.dtype is trt.DataType.INT32 else result.dtype
-                view_memory(self._addresses[tensor.name], result.shape, kind)[...] = result
+                view_memory(addresses[tensor.name], result.shape, kind)[...] = result
 
     for kind in (
         *(ILogger, ITensor, ILayer, INetworkDefinition, ParserError, OnnxParser, ITimingCache),

@@ -314,10 +314,11 @@ def read_all(root: Path) -> dict[str, str]:
 class FakeKernel(SystemFiles):
     """A fake: plain files that react to a write as the kernel's do.
 
-    Limits are kept apart (least <= greatest, else EINVAL), the clock follows its limits, cores
-    that are off take their policy with them and come back with its full range, a rate of the
-    memory that is not locked is changed back. `round_value` is what the kernel makes of a limit
-    or rate, `refuse` a pattern of paths below the root that may not be written to (EBUSY).
+    Limits are kept within the hardware's and apart (least <= greatest, else EINVAL), the clock
+    follows its limits, cores that are off take their policy with them and come back with its
+    full range, a rate of the memory that is not locked is changed back. `round_value` is what the
+    kernel makes of a limit or rate, `refuse` a pattern of paths below the root that may not be
+    written to (EBUSY).
     """
 
     def __init__(
@@ -352,7 +353,7 @@ class FakeKernel(SystemFiles):
             self._switch(place, on=value == 1)
 
     def _set_limit(self, place: Path, prefix: str, value: int) -> int:
-        value = self._round(value)
+        value = self._clamp(place, self._round(value))
         least, greatest = (
             int((place.parent / f"{prefix}{end}_freq").read_text()) for end in ("min", "max")
         )
@@ -362,6 +363,16 @@ class FakeKernel(SystemFiles):
         current = place.parent / f"{prefix}cur_freq"
         current.write_text(f"{min(max(int(current.read_text()), least), greatest)}\n")
         return value
+
+    def _clamp(self, place: Path, value: int) -> int:
+        """Limits outside what the hardware has: the kernel takes the nearest."""
+        if place.name.startswith("scaling_"):
+            ends = [place.parent / f"cpuinfo_{end}_freq" for end in ("min", "max")]
+            least, greatest = (int(end.read_text()) for end in ends)
+        else:
+            table = (place.parent / "available_frequencies").read_text().split()
+            least, greatest = min(map(int, table)), max(map(int, table))
+        return min(max(value, least), greatest)
 
     def _switch(self, place: Path, *, on: bool) -> None:
         cpu = int(place.parent.name[3:])

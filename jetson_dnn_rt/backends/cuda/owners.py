@@ -476,13 +476,16 @@ class PythonCuda:
         """Destroy graphs, event and stream; a thread's stream stays with the thread."""
         if self._own is None:
             return
-        self.synchronize()
-        for graph in self._graphs:
-            self._call("cudaGraphExecDestroy", graph)
-        self._graphs.clear()
-        self._call("cudaEventDestroy", self._done)
-        self._own = None
-        del self._used
+        try:
+            self.synchronize()
+        finally:
+            # Statuses are ignored: after an illegal access each call has that error.
+            for graph in self._graphs:
+                self._runtime.cudaGraphExecDestroy(graph)
+            self._graphs.clear()
+            self._runtime.cudaEventDestroy(self._done)
+            self._own = None
+            del self._used
 
 
 def _check_order(array: Array) -> None:
