@@ -57,11 +57,11 @@ def pytest_xdist_make_scheduler(config, log):
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
-    """Put tests in real time first where workers share the run: their queue is the longest."""
+    """Put what takes the longest first where workers share the run."""
     if hasattr(config, "workerinput"):
-        from worker_queues import QUEUE, find_queue
+        from worker_queues import rank
 
-        items.sort(key=lambda item: find_queue(item.nodeid) != QUEUE)
+        items.sort(key=lambda item: rank(item.nodeid))
 
 
 def skip_for_missing_package(report, call, path):

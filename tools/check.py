@@ -58,7 +58,8 @@ LANE = (
     *(f"test/scheduling/test_{name}.py" for name in ("engine", "selection", "queue", "places")),
     *(f"test/runtime/test_{name}.py" for name in ("executor", "session", "realtime")),
     *(f"test/nodes/test_{name}.py" for name in ("conversion", "camera_node", "task_node")),
-    *("test/nodes/test_perception.py", "test/test_packaging.py", "test/test_frames.py"),
+    *("test/nodes/test_perception.py", "test/variants/test_compiled_network.py"),
+    *("test/test_packaging.py", "test/test_frames.py"),
 )
 HEADING = re.compile("=+ (.+) =+")
 SHOWN_LINES = 40

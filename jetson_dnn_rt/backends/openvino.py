@@ -180,7 +180,10 @@ def _compile(
 
 
 def _store_compiled(store: CompiledStore, compiled: Any, turned: frozenset[int]) -> None:
-    store.store(json.dumps(sorted(turned)).encode() + b"\n" + compiled.export_model().getvalue())
+    network = compiled.export_model()
+    if not isinstance(network, bytes):  # OpenVINO 2024.4 gives bytes, later ones a stream
+        network = network.getvalue()
+    store.store(json.dumps(sorted(turned)).encode() + b"\n" + network)
 
 
 def _open_compiled(data: bytes, options: Mapping[str, Any]) -> tuple[Any, frozenset[int]]:

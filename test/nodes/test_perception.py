@@ -39,7 +39,8 @@ def test_frames_go_to_all_tasks_without_a_copy_and_at_one_instant(ros):
     assert node.autostart(), node.fault
     seen.wait(10)
     assert ready == [0]  # frames come when all tasks are active
-    assert seen.of("detector")[0][0].sequence == seen.of("segmenter")[0][0].sequence == 0
+    for name in ("detector", "segmenter"):  # a later frame may end first, superseded
+        assert min(record.sequence for record, _ in seen.of(name)) == 0
     assert node.bridge.inputs == {}
     found = {r.sequence: (r, w) for r, w in seen.of("detector")}
     pairs = [(found[r.sequence], (r, w)) for r, w in seen.of("segmenter") if r.sequence in found]

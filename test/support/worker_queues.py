@@ -18,6 +18,8 @@ REAL_TIME = (
 # Among these: they build, whatever the time.
 NOT_TIMED = tuple(f"test/runtime/test_{name}.py" for name in ("builder", "builder_tvm", "task"))
 QUEUE = "real time"
+# The longest of the others: begun last, one of them would run on beside nothing.
+LONG = tuple(f"test/test_{name}.py" for name in ("tutorial", "colcon", "imports", "compiled"))
 
 
 class WorkerQueues(LoadScopeScheduling):  # type: ignore[misc] # xdist has no types
@@ -25,6 +27,11 @@ class WorkerQueues(LoadScopeScheduling):  # type: ignore[misc] # xdist has no ty
 
     def _split_scope(self, nodeid: str) -> str:
         return find_queue(nodeid)
+
+
+def rank(nodeid: str) -> int:
+    """Return the place of a queue: the real-time one, as the longest of all, comes first."""
+    return 0 if find_queue(nodeid) == QUEUE else 1 if nodeid.startswith(LONG) else 2
 
 
 def find_queue(nodeid: str) -> str:
