@@ -18,9 +18,11 @@ import platform as this_machine
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from jetson_dnn_rt import __version__
 from jetson_dnn_rt.backends.base import BackendInfo
@@ -46,7 +48,7 @@ from jetson_dnn_rt.platforms.detect import detect
 from jetson_dnn_rt.platforms.files import SystemFiles
 from jetson_dnn_rt.platforms.shared_memory import find_deaf_processes
 from jetson_dnn_rt.runtime.sharing.core_split import share_cores
-from jetson_dnn_rt.safety.children import code_command
+from jetson_dnn_rt.safety.children import code_command, python_command
 
 HELP = "report what is installed, granted and set, and how to fix what is not"
 ROOT = Path("/")
@@ -79,6 +81,15 @@ def lock():
 fifo = attempt(lambda: os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(51)))
 print(json.dumps({"sched_fifo": fifo, "mlockall": attempt(lock)}))
 """
+
+DISCOVERY_S = 2.0
+"""Time for which other nodes are discovered."""
+
+_SINGLE_TYPES = (
+    *("vision_msgs/msg/Detection2DArray", "vision_msgs/msg/Classification"),
+    *("sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage"),
+)
+"""Of topics that should have one publisher."""
 
 _RIGHTS_FIXES = {
     "sched_fifo": "'@GROUP - rtprio 90' in /etc/security/limits.d/realtime.conf and log in "
@@ -141,6 +152,7 @@ def run_checks() -> list[Check]:
         profile,
         check_shared_memory(),
         check_ports(),
+        check_graph(),
     ]
 
 
@@ -456,6 +468,34 @@ def check_ports(root: Path = ROOT) -> Check:
     places = "; ".join(f"process {pid}: {', '.join(ports)}" for pid, ports in deaf.items())
     fix = "end these processes by SIGINT, and start them again"
     return Check("dds ports", False, f"lost, so nothing on this machine reaches {places}", fix)
+
+
+def check_graph(graph: Mapping[str, Any] | None = None) -> Check:
+    """Nodes of one name, and topics of images or results with several publishers.
+
+    `graph` has the names of all nodes, and by topic those of its publishers; it is looked at, in a
+    process of its own, when not given.
+    """
+    if graph is None:
+        command = python_command("jetson_dnn_rt.watch.probe", str(DISCOVERY_S), *_SINGLE_TYPES)
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+            graph = json.loads(done.stdout.splitlines()[-1])
+        except (subprocess.TimeoutExpired, IndexError, ValueError):
+            return Check("ros graph", False, "cannot be looked at", "see the check of ros above")
+    counts = Counter(
+        name for name in graph["nodes"] if not name.rpartition("/")[2].startswith("_")
+    )
+    found = [f"{count} nodes are called {name}" for name, count in counts.items() if count > 1]
+    found += [
+        f"{topic} has {len(nodes)} publishers ({', '.join(sorted(nodes))})"
+        for topic, nodes in sorted(graph["topics"].items())
+        if len(nodes) > 1
+    ]
+    if not found:
+        return Check("ros graph", True, f"{len(counts)} nodes, no name or image topic twice")
+    fix = "end one of the two, or give it another namespace or ROS_DOMAIN_ID (20 s after a crash)"
+    return Check("ros graph", False, "; ".join(found), fix)
 
 
 def check_tensorrt() -> list[Check]:

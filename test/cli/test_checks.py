@@ -306,3 +306,33 @@ def test_without_a_device_nothing_is_said(monkeypatch):
 
     monkeypatch.setattr(doctor, "CudaDriver", fail)
     assert doctor.check_memory() == []
+
+
+GRAPH = {
+    "nodes": ["/detector", "/camera", "/_watch", "/_watch"],
+    "topics": {"/image_raw": ["/camera"], "/detections": ["/detector"]},
+}
+
+
+def test_a_graph_with_each_name_once_is_in_order():
+    check = doctor.check_graph(GRAPH)
+    assert (check.ok, check.detail) == (True, "2 nodes, no name or image topic twice")
+
+
+def test_two_stacks_of_the_same_names_in_one_domain_are_found():
+    twice = {
+        "nodes": [*GRAPH["nodes"], "/detector"],
+        "topics": {"/image_raw": ["/driver", "/camera"], "/detections": ["/detector"] * 2},
+    }
+    check = doctor.check_graph(twice)
+    assert not check.ok
+    assert check.detail == (
+        "2 nodes are called /detector; /detections has 2 publishers (/detector, /detector); "
+        "/image_raw has 2 publishers (/camera, /driver)"
+    )
+    assert "ROS_DOMAIN_ID" in check.fix
+
+
+def test_the_running_graph_is_looked_at():
+    pytest.importorskip("rclpy", reason="rclpy is not installed")
+    assert " nodes" in doctor.check_graph().detail

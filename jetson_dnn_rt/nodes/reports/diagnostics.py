@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 
 from jetson_dnn_rt.nodes.reports.arrivals import ArrivalSnapshot
+from jetson_dnn_rt.nodes.reports.duplicates import DuplicateWatch
 from jetson_dnn_rt.nodes.reports.losses import LOST_SHARE, LossSnapshot
 from jetson_dnn_rt.nodes.reports.stream_rules import Stream, judge_stream
 from jetson_dnn_rt.nodes.reports.task_timing import TimingSnapshot
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from jetson_dnn_rt.nodes.process.lifecycle import ManagedNode
 
 PERIOD_S = 1.0
-PROCESS_STATUS = "process_status"
+PROCESS_STATUS, NAME_STATUS = "process_status", "name_status"
 OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR
 
 RECENT_FAULT_NS = 60_000_000_000
@@ -47,8 +48,9 @@ class DiagnosticsPublisher:
     `statuses` has a function for each status, by its name without the node's, such as
     ``task_status``. It is published as ``/front/detector: task_status``, with the full name of the
     node, as two of one name would overwrite each other; a status that has a name keeps it. None is
-    left out; a function that raises makes an ERROR, the others are published as usual. With
-    `process` it publishes ``<node>: process_status``, too: one node of each process does. The
+    left out; a function that raises makes an ERROR, the others are published as usual. Every node
+    has ``name_status``, too, which tells of others with its name or its topics. With `process` it
+    publishes ``<node>: process_status``: one node of each process does. The
     hardware id is the machine's name.
     """
 
@@ -59,7 +61,8 @@ class DiagnosticsPublisher:
         *,
         process: bool = False,
     ) -> None:
-        self._node, self._statuses = node, dict(statuses)
+        self._node, self._duplicates = node, DuplicateWatch(node)
+        self._statuses = {**statuses, NAME_STATUS: self._make_name_status}
         if process:
             # Last, so that it counts the faults of the others in this round.
             self._statuses[PROCESS_STATUS] = process_status
@@ -84,6 +87,12 @@ class DiagnosticsPublisher:
                 status.name, status.hardware_id = status.name or place, platform.node()
                 message.status.append(status)
         self._publisher.publish(message)
+
+    def _make_name_status(self) -> DiagnosticStatus:
+        text, stays = self._duplicates.look()
+        if not text:
+            return make_status(OK, "no other node has this name or publishes these topics", {})
+        return make_status(ERROR if stays else WARN, text, {})
 
 
 def make_status(level: bytes, message: str, values: Mapping[str, object]) -> DiagnosticStatus:

@@ -33,6 +33,7 @@ from jetson_dnn_rt.nodes.process.qos import (
     make_qos,
     read_reliability,
 )
+from jetson_dnn_rt.nodes.reports.duplicates import describe_endpoint
 from jetson_dnn_rt.nodes.reports.losses import LOST_SHARE, Losses
 from jetson_dnn_rt.nodes.tasks.conversion import unusable_frame
 from jetson_dnn_rt.platforms.shared_memory import find_lost_ports
@@ -285,6 +286,16 @@ class ImageInput:
             "publisher_reliability": read_reliability(self._publishers),
             "subscription_reliability": read_reliability(list(self._subscriptions.values())),
         }
+
+    def explain_mixture(self) -> str:
+        """Say that images of several publishers come on the topic; empty with one at most."""
+        if len(self._publishers) < 2:
+            return ""
+        nodes = ", ".join(sorted(map(describe_endpoint, self._publishers)))
+        return (
+            f"{len(self._publishers)} publishers of {self._topic} ({nodes}), whose images are "
+            "mixed; fix: end all but one, or give each a topic of its own"
+        )
 
     def explain_losses(self) -> str:
         """Say why images that are published do not arrive, and what helps."""

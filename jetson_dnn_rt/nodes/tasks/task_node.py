@@ -467,10 +467,13 @@ class TaskNode(ManagedNode):
 
 
 def _judge(stream: ImageInput | None) -> dict[str, Any]:
-    """What `stream_status` is told of images that do not arrive."""
+    """What `stream_status` is told of images that do not arrive, or are those of several."""
     if stream is None:
         return {}
-    return {"loss": judge_losses(stream.losses.snapshot(), stream.explain_losses)}
+    level, text = judge_losses(stream.losses.snapshot(), stream.explain_losses)
+    if mixture := stream.explain_mixture():
+        level, text = max(level, WARN), f"{mixture}; {text}" if text else mixture
+    return {"loss": (level, text)}
 
 
 class DetectorNode(TaskNode):
