@@ -26,7 +26,7 @@ from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
 from launch_ros.substitutions import ExecutableInPackage
 
-from jetson_dnn_rt.cli.environment import choose_profile
+from jetson_dnn_rt.cli.environment import choose_profile, find_picture_bytes
 from jetson_dnn_rt.nodes.process.launch_tools import (
     check_arguments,
     has_package,
@@ -90,11 +90,14 @@ OF_TASK = (
 BESIDE_IMAGES = ("label_info", "camera_info")
 RESPAWN_DELAY_S = 2.0
 
-# Of these processes only: an including launch file keeps its environment.
-ENVIRONMENT = {**choose_profile(os.environ), **name_starter()}
+
+def make_environment(graph):
+    """What these processes get, and no others: an including launch file keeps its environment."""
+    picture_bytes = find_picture_bytes(graph.picture_sizes)
+    return {**choose_profile(os.environ, picture_bytes), **name_starter()}
 
 
-def make_node(graph, overrides, process):
+def make_node(graph, overrides, process, environment):
     space, name = posixpath.split(process.node)
     # Of the composed process none: ros2 launch would rename every node in it.
     named = {"name": name, "exec_name": process.node.replace("/", "_")} if name else {}
@@ -107,7 +110,7 @@ def make_node(graph, overrides, process):
         ros_arguments=["--log-level", LaunchConfiguration("log_level"), *find_enclave(process)],
         respawn=LaunchConfiguration("respawn"),
         respawn_delay=RESPAWN_DELAY_S,
-        additional_env=ENVIRONMENT,
+        additional_env=environment,
         output="screen",
         emulate_tty=True,
         sigterm_timeout="2",
@@ -133,7 +136,7 @@ def make_plot(graph):
     )
 
 
-def make_recorder(graph, bag):
+def make_recorder(graph, bag, environment):
     """Record results and timing, where ros2 bag is installed."""
     if not has_package("ros2bag"):
         return LogInfo(msg="record_bag: ros2bag is not installed (ros-<distro>-ros2bag)")
@@ -145,7 +148,7 @@ def make_recorder(graph, bag):
     topics += [posixpath.join(prefix, s, name) for s in spaces for name in BESIDE_IMAGES]
     topics += [posixpath.join(prefix, task, name) for task in graph.tasks for name in OF_TASK]
     command = ["ros2", "bag", "record", "-o", bag, *topics]
-    return ExecuteProcess(cmd=command, output="screen", additional_env=ENVIRONMENT)
+    return ExecuteProcess(cmd=command, output="screen", additional_env=environment)
 
 
 def end_with(event, context):
@@ -179,10 +182,11 @@ def start(context):
     context.launch_configurations.update(switches)  # conditions take fewer words
     graph = read_graph(values, CONFIG, context.launch_configurations.get("ros_namespace", ""))
     overrides = graph.write_overrides()
-    running = [make_node(graph, overrides, process) for process in graph.processes]
+    environment = make_environment(graph)
+    running = [make_node(graph, overrides, one, environment) for one in graph.processes]
     running.append(make_plot(graph))
     if values["record_bag"]:
-        running.append(make_recorder(graph, values["record_bag"]))
+        running.append(make_recorder(graph, values["record_bag"], environment))
     return [
         *(LogInfo(msg=note) for note in notes),
         # The composed process says it itself.

@@ -440,7 +440,10 @@ def check_profile(environ: Mapping[str, str]) -> Check:
         fix = "install the package again"
     else:
         detail = "not set in this shell; run sets it itself"
-        fix = f"export {variable}={shipped} for every process that sends or receives images"
+        fix = (
+            f"export {variable}={shipped} for every process that sends or receives images; its "
+            "comments say what pictures larger than 1920x1080 need"
+        )
     return Check("dds profile", False, detail, fix)
 
 

@@ -5,15 +5,27 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import re
 import sys
-from collections.abc import Mapping, MutableMapping
+import tempfile
+from collections.abc import Iterable, Mapping, MutableMapping
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 
 PACKAGE = "jetson_dnn_rt"
 PROFILE = "config/fastdds_profile.xml"
 LOCALHOST_PROFILE = "config/fastdds_localhost_profile.xml"
+
+SEGMENT_PICTURES = 5
+"""Pictures that a segment of shared memory holds: of 1920x1080 those of the shipped profile."""
+
+PIECE_BYTES = 65_000
+"""Less than the largest piece in which Fast DDS sends a picture."""
+
+_SEGMENT = re.compile(r"<segment_size>(\d+)</segment_size>")
 
 # Major version of rclpy to the distribution that has it.
 _DISTRIBUTIONS = {3: "humble", 4: "iron", 7: "jazzy", 9: "kilted", 10: "lyrical"}
@@ -58,13 +70,56 @@ def find_profile(environ: Mapping[str, str]) -> Path | None:
     return find_shared_file(LOCALHOST_PROFILE if is_localhost_only(environ) else PROFILE)
 
 
-def choose_profile(environ: Mapping[str, str]) -> dict[str, str]:
-    """Variable and path of that profile; empty where the user has set one, under either name."""
+def choose_profile(environ: Mapping[str, str], picture_bytes: int = 0) -> dict[str, str]:
+    """Variable and path of that profile; empty where the user has set one, under either name.
+
+    For pictures of which the profile's segment would hold too few it is one with a larger segment,
+    in a file that lives as long as this process.
+    """
     if any(f"{name}_DEFAULT_PROFILES_FILE" in environ for name in ("FASTRTPS", "FASTDDS")):
         return {}
     file = find_profile(environ)
+    text = "" if file is None else enlarge_segment(file.read_text("utf-8"), picture_bytes)
+    if text:
+        # Processes that start again read it again, so it cannot go earlier.
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="jetson_dnn_rt_", suffix=".xml", delete=False
+        ) as made:
+            made.write(text)
+        file = Path(made.name)
+        atexit.register(partial(file.unlink, missing_ok=True))
     # One variable only: with both, a later Fast DDS reads the profile twice and warns.
     return {} if file is None else {profile_variable(): str(file)}
+
+
+def enlarge_segment(profile: str, picture_bytes: int) -> str:
+    """Text of a profile whose shared memory holds `SEGMENT_PICTURES` pictures.
+
+    Empty where that of `profile` does, or where /dev/shm has no room for two such segments: Fast
+    DDS allocates them whole.
+    """
+    found = _SEGMENT.search(profile)
+    needed = SEGMENT_PICTURES * picture_bytes
+    if found is None or needed <= int(found[1]):
+        return ""
+    try:
+        room = os.statvfs("/dev/shm")
+    except OSError:
+        return ""
+    if room.f_bavail * room.f_frsize < 2 * needed:
+        return ""
+    # A reader has 512 places for what is sent to it by default: too few for the pieces of two
+    # pictures of 4K.
+    places = needed // PIECE_BYTES + 1
+    size = f"<segment_size>{needed}</segment_size>"
+    return _SEGMENT.sub(
+        f"{size}\n        <port_queue_capacity>{places}</port_queue_capacity>", profile
+    )
+
+
+def find_picture_bytes(sizes: Iterable[tuple[int, int]]) -> int:
+    """Bytes of the largest picture in colours; `sizes` are width and height, 0 = not known."""
+    return max((3 * width * height for width, height in sizes), default=0)
 
 
 def find_shared_file(relative: str) -> Path | None:
@@ -77,9 +132,12 @@ def find_shared_file(relative: str) -> Path | None:
     return None
 
 
-def prepare_environment(environ: MutableMapping[str, str] = os.environ) -> list[str]:
+def prepare_environment(
+    environ: MutableMapping[str, str] = os.environ, picture_bytes: int = 0
+) -> list[str]:
     """Set the variables that ROS 2 needs and that are not set, before rclpy is imported.
 
+    `picture_bytes` are those of the largest picture that is published, 0 = not known.
     Returns the names of the variables that were set.
     """
     done = []
@@ -87,7 +145,7 @@ def prepare_environment(environ: MutableMapping[str, str] = os.environ) -> list[
         # ROS 2 from PyPI has no set-up script to source.
         environ["AMENT_PREFIX_PATH"] = sys.prefix
         done.append("AMENT_PREFIX_PATH")
-    profile = choose_profile(environ)
+    profile = choose_profile(environ, picture_bytes)
     environ.update(profile)
     if _SKIP_FOUND not in environ:
         # Else Fast DDS takes its settings from a file in the working folder, whoever put it there.

@@ -20,7 +20,7 @@ from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from jetson_dnn_rt.cli.environment import find_shared_file, prepare_environment
+from jetson_dnn_rt.cli.environment import find_picture_bytes, find_shared_file, prepare_environment
 from jetson_dnn_rt.cli.options import (
     NONE,
     add_trace_limit,
@@ -87,7 +87,6 @@ def execute(args: argparse.Namespace) -> int:
     """
     if args.masks and args.results is None:
         raise ConfigurationError("--masks needs --results FILE.jsonl, which the masks go into")
-    prepare_environment()
     stop = threading.Event()
     report, recorder = _run(args, stop)
     from jetson_dnn_rt.cli.run_report import format_table, list_videos, to_dict, write_output
@@ -241,6 +240,8 @@ def _run(args: argparse.Namespace, stop: threading.Event) -> tuple[GraphReport, 
     overrides = make_overrides(args, params)
     _refuse_other_names({"run": {"--params": str(params)}, **overrides})
     config = _check_configuration(params, overrides)
+    sizes = [(camera.width, camera.height) for camera in config.cameras]
+    prepare_environment(picture_bytes=find_picture_bytes(sizes))
     if not _has_length(args):
         for camera in config.cameras:  # a source with an end is played once
             overrides.setdefault(camera.name, {}).setdefault("loop", False)

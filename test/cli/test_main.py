@@ -11,6 +11,7 @@ import logging
 import os
 import subprocess
 import sys
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,8 @@ from jetson_dnn_rt.cli.environment import (
     LOCALHOST_PROFILE,
     PROFILE,
     choose_profile,
+    enlarge_segment,
+    find_picture_bytes,
     find_shared_file,
     prepare_environment,
     profile_variable,
@@ -183,6 +186,30 @@ def test_environment_is_set_only_where_the_user_has_not():
     before = dict(theirs)
     assert prepare_environment(theirs) == []
     assert theirs == before
+
+
+def test_large_pictures_get_a_profile_with_a_larger_segment():
+    shipped = find_shared_file(PROFILE)
+    assert shipped is not None
+    common = {profile_variable(): str(shipped)}
+    assert find_picture_bytes([]) == find_picture_bytes([(0, 0)]) == 0
+    for sizes in ([], [(640, 480)], [(640, 480), (1920, 1080)]):
+        assert choose_profile({}, find_picture_bytes(sizes)) == common
+    (file,) = choose_profile({}, find_picture_bytes([(640, 480), (3840, 2160)])).values()
+    text = Path(file).read_text("utf-8")
+    root = ElementTree.fromstring(text)
+    values = {one.tag.rpartition("}")[2]: one.text for one in root.iter()}
+    picture = 3 * 3840 * 2160
+    assert values["segment_size"] == str(5 * picture)
+    # Each piece of every picture has a place in a reader's queue.
+    assert int(values["port_queue_capacity"] or 0) >= 5 * picture / 65_500
+    assert "port_queue_capacity" not in {
+        one.tag.rpartition("}")[2] for one in ElementTree.parse(shipped).getroot().iter()
+    }
+    assert choose_profile({profile_variable(): "/mine.xml"}, picture) == {}
+    # Without the room in /dev/shm, or in another form of profile, it stays as it is.
+    assert enlarge_segment(text, 1 << 50) == ""
+    assert enlarge_segment("<dds/>", picture) == ""
 
 
 @pytest.mark.parametrize(

@@ -231,6 +231,19 @@ def test_results_of_every_kind_have_their_topics(tmp_path):
 # -- tasks and cameras ----------------------------------------------------------------------------
 
 
+def test_the_sizes_of_the_pictures_are_those_of_cameras_and_of_tasks_on_topics(tmp_path):
+    """The shared memory of what is started is as large as they need."""
+    assert max(read().picture_sizes) <= (640, 480)
+    own = write(
+        tmp_path,
+        "/**/camera: {ros__parameters: {width: 3840, height: 2160}}\n"
+        "/**/detector: {ros__parameters: {image_width: 1920, image_height: 1080}}\n",
+    )
+    assert read(own, tasks="detector").picture_sizes == [(3840, 2160)]
+    on_topic = read(own, tasks="detector", input_image_topic="/driver/image_raw")
+    assert on_topic.picture_sizes == [(1920, 1080)]
+
+
 def test_tasks_run_on_each_of_the_given_cameras():
     graph = read(cameras="front,rear/left")
     assert graph.cameras == ("front/camera", "rear/left")

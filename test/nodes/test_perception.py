@@ -79,7 +79,8 @@ def test_one_subscription_serves_all_tasks(ros):
     assert subscribed == [False]
     images = ros.advertise(Image, "image_raw")
     ros.wait(images.get_subscription_count)
-    assert len(ros.probe.get_subscriptions_info_by_topic("/image_raw")) == 1
+    # Until the publisher is known there is a reliable one, too.
+    ros.wait(lambda: len(ros.probe.get_subscriptions_info_by_topic("/image_raw")) == 1)
     image = Image(height=8, width=8, encoding="mono8", step=8, data=array.array("B", bytes(64)))
     images.publish(image)
     first, second = seen.wait(2)

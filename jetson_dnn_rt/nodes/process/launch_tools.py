@@ -25,6 +25,7 @@ from jetson_dnn_rt.config.checked_names import check_names
 from jetson_dnn_rt.config.nodes import (
     COORDINATOR,
     PERCEPTION,
+    CameraConfig,
     CoordinatorConfig,
     PerceptionNodeConfig,
 )
@@ -209,6 +210,16 @@ class Graph:
                 name = f"/**{name}"  # matches the same node
             content[name] = {"ros__parameters": dict(values)}
         return content
+
+    @property
+    def picture_sizes(self) -> list[tuple[int, int]]:
+        """Width and height of the pictures of cameras and tasks, as far as they are configured."""
+        cameras = [
+            self.file.read(CameraConfig, name, self.overrides.get(name)) for name in self.cameras
+        ]
+        sizes = [(one.width, one.height) for one in cameras]
+        tasks = [task for task in self.tasks.values() if not task.camera]
+        return sizes + [(task.image_width, task.image_height) for task in tasks]
 
     def write_overrides(self) -> str:
         """Write `sections` into a file, which lives as long as this process; returns its path."""
