@@ -269,10 +269,10 @@ def test_losses_of_the_past_are_only_counted():
 
 def test_a_loss_explains_another_rate_and_never_hides_an_error():
     arrivals = Arrivals()
-    for number in range(10):
+    for number in range(1, 11):
         arrivals.observe(number * SECOND_NS, number * SECOND_NS, number * SECOND_NS)
     common = {"expected_hz": 2.0, "tolerance": 0.1, "node_state": "active"}
-    now = arrivals.snapshot(9 * SECOND_NS)
+    now = arrivals.snapshot(10 * SECOND_NS)
     lossy = stream_status(now, loss=(WARN, "1.0 of 2.0 Hz arrive: why"), **common)
     assert (lossy.level, lossy.message) == (
         WARN,

@@ -304,8 +304,9 @@ class ImageInput:
         if offers == takes == RELIABLE_TEXT:
             return (
                 "although publisher and subscription are reliable: the pictures are too large for "
-                "the shared memory of the publisher's process, or for the network; fix: give its "
-                "process the Fast DDS profile that jetson-dnn-rt doctor names"
+                "the shared memory of the publisher's process or for the network, or the machine "
+                "is too busy; fix: give its process the Fast DDS profile that jetson-dnn-rt "
+                "doctor names"
             )
         if offers == RELIABLE_TEXT and takes == BEST_EFFORT_TEXT:
             fix = "set input_qos: auto, and no qos_overrides"
