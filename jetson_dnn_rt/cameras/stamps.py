@@ -103,9 +103,7 @@ class StampClock:
             last_stamp_ns, last_now_ns, last_arrival_ns = self._before
             step_ns, moved_ns = stamp_ns - last_stamp_ns, now_ns - last_now_ns
             elapsed_ns = arrival_ns - last_arrival_ns
-            set_anew = moved_ns < 0 or (
-                self._synchronised and abs(moved_ns - elapsed_ns) > LATEST_NS
-            )
+            set_anew = self._synchronised and abs(moved_ns - elapsed_ns) > LATEST_NS
             if set_anew or step_ns < -LATEST_NS:
                 self._least_ns = None
                 self._learn_anew(arrival_ns)

@@ -267,6 +267,12 @@ def test_a_system_clock_that_is_set_does_not_matter_to_an_unsynchronised_camera(
     assert judge(frames, synchronised=False).reasons == {"met": 1800}
 
 
+def test_a_system_clock_that_is_set_right_ends_the_doubt():
+    """As on a board without a battery that starts in 1970: its camera's clock was ahead."""
+    frames = deliver(60, clock_ns=lambda at_ns: at_ns + (at_ns >= 30 * S) * EPOCH_NS)
+    assert judge(frames).reasons == {STAMP: 900, "met": 900}
+
+
 def test_a_recording_that_starts_again_costs_a_second():
     """Played without simulated time, in a loop of 20 s."""
     frames = deliver(60, stamp_ns=lambda c: EPOCH_NS + c % (20 * S))
