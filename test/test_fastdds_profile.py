@@ -64,10 +64,10 @@ node.create_subscription(Image, "profile_image", lambda m: got.append(m.header.f
 while node.count_publishers("profile_image") == 0:
     rclpy.spin_once(node, timeout_sec=0.05)
 print("ready", flush=True)
-deadline = time.monotonic() + 20
+deadline = time.monotonic() + 120
 while not got and time.monotonic() < deadline:
     rclpy.spin_once(node, timeout_sec=0.2)
-print("first" if got else "no image in 20 s", flush=True)
+print("first" if got else "no image in 120 s", flush=True)
 while len(got) < count and time.monotonic() < deadline:
     rclpy.spin_once(node, timeout_sec=0.2)
 print(json.dumps(got), flush=True)

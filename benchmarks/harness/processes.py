@@ -182,10 +182,14 @@ def foreign_program(command: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]
         yield process
     finally:
         for number in (signal.SIGTERM, signal.SIGKILL):
-            with suppress(ProcessLookupError):
+            end_s = time.monotonic() + FOREIGN_STOP_LIMIT_S
+            with suppress(ProcessLookupError, subprocess.TimeoutExpired):
                 os.killpg(process.pid, number)
-            with suppress(subprocess.TimeoutExpired):
                 process.wait(FOREIGN_STOP_LIMIT_S)
+                # A shell ends before what it started, which needs its time, too.
+                while number == signal.SIGTERM and time.monotonic() < end_s:
+                    os.killpg(process.pid, 0)
+                    time.sleep(0.01)
 
 
 def make_command(*arguments: str) -> list[str]:

@@ -5,6 +5,9 @@
 
 import os
 import pickle
+import shlex
+import sys
+import time
 from types import SimpleNamespace as Message
 
 import benches
@@ -158,6 +161,23 @@ def test_results_are_made_of_messages_only_when_they_are_written(tmp_path):
     log.write()
     ((task, time_ns, result),) = pickle.loads(spec.results.read_bytes())
     assert (task, time_ns, len(result), made) == ("detector", 130, 0, ["boxes"])
+
+
+def test_what_a_shell_started_has_time_to_end(tmp_path):
+    """The shell itself ends at once; a node that is killed leaves shared memory behind."""
+    begun, ended = tmp_path / "begun", tmp_path / "ended"
+    code = (
+        "import signal, sys, time\n"
+        f"signal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.5), open({str(ended)!r}, 'w'),"
+        " sys.exit(0)))\n"
+        f"open({str(begun)!r}, 'w')\n"
+        "signal.pause()\n"
+    )
+    shell = f"{shlex.join([sys.executable, '-c', code])}; true"
+    with foreign_program(["bash", "-c", shell]):
+        while not begun.exists():
+            time.sleep(0.005)
+    assert ended.exists()
 
 
 def test_all_that_a_foreign_program_started_ends_with_it(tmp_path):

@@ -41,7 +41,9 @@ def run(name: str, *options: str) -> tuple[int, dict[str, Any]]:
 def fake_peer() -> list[str]:
     """Options that make `fake_peer.py` a further side."""
     program = Path(__file__).with_name("fake_peer.py")
-    command = shlex.join([sys.executable, str(program)])
+    # By a shell that stays: as people write it, and all of it has to end.
+    shell = f"{shlex.join([sys.executable, str(program)])}; true"
+    command = shlex.join(["bash", "-c", shell])
     return ["--peer", command, "--peer-topic", "/peer/detections"]
 
 

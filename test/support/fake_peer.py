@@ -1,11 +1,15 @@
 # Copyright 2026 jetson_dnn_rt authors
 # SPDX-License-Identifier: Apache-2.0
 
-"""A fake of somebody else's node: a program that sees the same car in every image."""
+"""A fake of somebody else's node: a program that sees the same car in every image.
+
+As unreliable as others: every seventh image has no answer.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 
 import rclpy
 from rclpy.executors import ExternalShutdownException
@@ -26,7 +30,11 @@ def main() -> None:
     car.bbox.center.position.x, car.bbox.center.position.y = 320.0, 300.0
     car.bbox.size_x, car.bbox.size_y = 80.0, 60.0
 
+    images = itertools.count(1)
+
     def answer(image: Image) -> None:
+        if next(images) % 7 == 0:
+            return
         results.publish(Detection2DArray(header=image.header, detections=[car]))
 
     newest = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
