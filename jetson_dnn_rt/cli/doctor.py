@@ -82,6 +82,9 @@ fifo = attempt(lambda: os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(51
 print(json.dumps({"sched_fifo": fifo, "mlockall": attempt(lock)}))
 """
 
+UDP_BYTES = 2_000_000
+"""Two colour pictures of 640x480. Fast DDS takes the kernel's default size."""
+
 DISCOVERY_S = 2.0
 """Time for which other nodes are discovered."""
 
@@ -151,6 +154,7 @@ def run_checks() -> list[Check]:
         *check_platform(),
         profile,
         check_shared_memory(),
+        check_udp_buffers(),
         check_ports(),
         check_graph(),
     ]
@@ -461,6 +465,16 @@ def check_shared_memory(root: Path = ROOT) -> Check:
     )
     detail = f"{free / 2**20:.0f} MiB free in /dev/shm"
     return Check("shared memory", free >= SHARED_MEMORY_BYTES, detail, fix)
+
+
+def check_udp_buffers(root: Path = ROOT) -> Check:
+    """Room in the kernel for the pieces of an image that comes from another machine."""
+    text = SystemFiles(root).read("proc/sys/net/core/rmem_default") or ""
+    if not text.isdigit():
+        return Check("udp buffers", True, "not known")
+    fix = f"sudo sysctl -w net.core.rmem_max={UDP_BYTES} net.core.rmem_default={UDP_BYTES}"
+    detail = f"{int(text) / 1000:.0f} kB for what comes from other machines or containers"
+    return Check("udp buffers", int(text) >= UDP_BYTES, detail, fix)
 
 
 def check_ports(root: Path = ROOT) -> Check:

@@ -336,3 +336,12 @@ def test_two_stacks_of_the_same_names_in_one_domain_are_found():
 def test_the_running_graph_is_looked_at():
     pytest.importorskip("rclpy", reason="rclpy is not installed")
     assert " nodes" in doctor.check_graph().detail
+
+
+@pytest.mark.parametrize(("default", "ok"), [("212992", False), ("4194304", True), (None, True)])
+def test_udp_buffers_are_compared_with_the_size_of_images(tmp_path, default, ok):
+    if default is not None:
+        write_file(tmp_path, "proc/sys/net/core/rmem_default", default)
+    check = doctor.check_udp_buffers(tmp_path)
+    assert check.ok == ok
+    assert ("net.core.rmem_default=2000000" in check.fix) is not ok
