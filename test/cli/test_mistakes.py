@@ -162,7 +162,7 @@ ROWS = {
     "misspelt task": (run("--params", "tasks.yaml"), 2, "detecter", "did you mean detector?"),
     "misspelt values": (run("--params", "values.yaml"), 2, "ros_parameters", "ros__parameters?"),
     "section of others": (run("--params", "foreign.yaml"), 2, "/**/lidar", "or remove it"),
-    "other namespace": (run("--params", "robot.yaml"), 2, "/robot/detector", "mean /detector?"),
+    "other namespace": (run("--params", "robot.yaml"), 2, "/robot/detector", "mean /detector, or"),
     "out of range": (
         *(run("--params", "range.yaml"), 2),
         *("range.yaml, line 3: detector: confidence_threshold", "in [0, 1]: 1.5"),

@@ -193,6 +193,7 @@ def test_further_inputs_are_constants_of_the_user(tmp_path):
         (["factor=a"], "is no value for 'factor'"),
         (["factor=.nan", "factor2=1"], "no input 'factor2'"),
         (["other=1"], "no input 'other', there are: factor"),
+        (["factr=1"], r"no input 'factr'; did you mean factor\? there are: factor"),
         (["factor=!!python/object:os.system {}"], "no value in YAML"),
     ],
 )

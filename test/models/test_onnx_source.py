@@ -180,9 +180,10 @@ def test_a_constant_is_not_read_from_the_working_directory(tmp_path, monkeypatch
         load_model(f"onnx:{path}")
 
 
-def test_weights_in_a_file_beside_it_come_with_the_command_that_makes_one_file(tmp_path):
+@pytest.mark.parametrize("name", ["plain", "a 'folder' of $HOME"])
+def test_weights_in_a_file_beside_it_come_with_the_command_that_makes_one_file(tmp_path, name):
     """What `torch.onnx.export` writes by default: refused without a command."""
-    folder = tmp_path / "a 'folder' of mine"
+    folder = tmp_path / name
     folder.mkdir()
     path = make_onnx(folder / "m.onnx")
     plain = load_model(f"onnx:{path}")

@@ -157,12 +157,14 @@ def _refuse_external(path: Path, tensor: onnx.TensorProto) -> ModelError:
     path = path.expanduser()
     single = path.with_name(f"{path.stem}_single.onnx")
     code = f"import onnx; onnx.save(onnx.load({str(path)!r}), {str(single)!r})"
+    plain = not set('"$`\\!') & set(code)
+    command = f'python3 -c "{code}"' if plain else f"python3 -c {shlex.quote(code)}"
     missing = ""
     if not (path.parent / place).is_file():
         missing = f"copy {place[:200]}, which belongs to it, into {path.parent}; then "
     return ModelError(
-        f"{text}, {place[:200]}; fix: {missing}make a single file of both: python3 -c "
-        f"{shlex.quote(code)} and use onnx:{single}; or export it with external_data=False"
+        f"{text}, {place[:200]}; fix: {missing}make a single file of both: {command} "
+        f"and use onnx:{single}; or export it with external_data=False"
     )
 
 

@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 import yaml
 
+from jetson_dnn_rt.config.suggestions import suggest
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
 from jetson_dnn_rt.models.metadata import MAX_SIDE, Metadata
 from jetson_dnn_rt.models.model import SourceOptions
@@ -241,7 +242,8 @@ def _make_constants(
     names = [value.name for value in others]
     if unknown := sorted(set(values) - set(names)):
         there = ", ".join(names) or "none beside the image"
-        text = f"constant_inputs: no input {unknown[0]!r}, there are: {there}"
+        hint = suggest(unknown[0], names)
+        text = f"constant_inputs: no input {unknown[0]!r}{hint or ','} there are: {there}"
         raise ConfigurationError(text, "constant_inputs")
     for value in others:
         number: Any = values.get(value.name)
@@ -338,7 +340,8 @@ def _choose_outputs(model: onnx.ModelProto, wanted: Sequence[str]) -> bool:
     for name in wanted:
         if name not in by_name:
             raise ConfigurationError(
-                f"outputs: the model has no output {name!r}, it has {', '.join(by_name)}",
+                f"outputs: the model has no output {name!r}{suggest(name, by_name) or ','} it "
+                f"has {', '.join(by_name)}",
                 "outputs",
             )
     if len(set(wanted)) != len(wanted):
