@@ -18,6 +18,7 @@ from hostile_images import TOO_LARGE, make_jpeg, resize_jpeg
 from matroska import write_matroska
 
 from jetson_dnn_rt.cameras import files
+from jetson_dnn_rt.cameras.live import devices
 from jetson_dnn_rt.cameras.live.devices import LiveSource
 from jetson_dnn_rt.cameras.source import SourceOptions, open_source
 from jetson_dnn_rt.config.camera_sources import CAMERA_SOURCES
@@ -133,6 +134,55 @@ def test_a_device_may_change_its_size():
         assert (source.height, source.width) == size
     with pytest.raises(SourceError, match="camera stopped delivering frames"):
         source.read(image)
+
+
+class StampedCapture(FakeCapture):
+    """Stands for a device whose driver stamps its frames with these times, in milliseconds."""
+
+    def __init__(self, *stamps_ms):
+        super().__init__(*[(48, 64)] * (len(stamps_ms) + 1))
+        self.stamps_ms = list(stamps_ms)
+        self.grabbed = -1
+
+    def grab(self):
+        self.grabbed += 1
+        return True
+
+    def get(self, what):
+        return self.stamps_ms[max(0, self.grabbed - 1)] if what == cv2.CAP_PROP_POS_MSEC else 0.0
+
+
+def read_ages(monkeypatch, times_ms, stamps_ms, **options):
+    """Ages in ms, and doubts, of frames that are read at these steady times."""
+    clock = iter([times_ms[0], *times_ms])
+    monkeypatch.setattr(devices.time, "monotonic_ns", lambda: next(clock) * 1_000_000)
+    source = LiveSource(StampedCapture(*stamps_ms), "camera", "none", **options)
+    monkeypatch.setattr(source._stamps, "_now_ns", lambda: now_ms * 1_000_000)
+    out, found = np.empty((48, 64, 3), np.uint8), []
+    for now_ms in times_ms:
+        source.read(out)
+        found.append(((now_ms * 1_000_000 - source.capture_ns) // 1_000_000, source.doubt))
+    return found
+
+
+def test_a_device_that_falls_behind_or_freezes_is_not_taken_for_fresh(monkeypatch):
+    """Stamps that were more than a second back were replaced by the present: age 0."""
+    times_ms = [10_000, 10_040, 15_000, 15_040]
+    ages = read_ages(monkeypatch, times_ms, [9_990, 10_030, 10_070, 10_070])
+    assert ages == [(10, ""), (10, ""), (4930, ""), (4970, "frozen")]
+
+
+@pytest.mark.parametrize("options", [{}, {"own_clock": True}])
+def test_a_device_with_a_clock_of_its_own_counts_from_its_best_frame(monkeypatch, options):
+    """GStreamer counts from the pipeline's start."""
+    times_ms = [10_000, 10_040, 10_100, 15_000]
+    ages = read_ages(monkeypatch, times_ms, [20, 70, 110, 150], **options)
+    assert ages == [(0, ""), (0, ""), (19, ""), (4879, "")]
+
+
+def test_a_device_without_stamps_has_frames_of_unknown_age(monkeypatch):
+    ages = read_ages(monkeypatch, [10_000, 10_040], [0, -1])
+    assert ages == [(0, "stamp"), (0, "stamp")]
 
 
 def test_bad_files_are_refused(tmp_path):
