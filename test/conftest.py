@@ -127,6 +127,15 @@ def own_faults():
 
 
 @pytest.fixture(autouse=True)
+def quiet_machine(monkeypatch):
+    """Let diagnostics be those of an idle machine: a neighbour of the run must change no level."""
+    from jetson_dnn_rt.platforms.load import LOAD, CpuReading
+
+    LOAD.clear()
+    monkeypatch.setattr(LOAD, "_read", lambda: CpuReading(time.monotonic_ns(), 2, 0, 0, None))
+
+
+@pytest.fixture(autouse=True)
 def ended_workers():
     """Fail the test that leaves workers of an executor behind, not one that counts them later."""
     before = set(threading.enumerate())

@@ -48,7 +48,7 @@ perception:
   ros__parameters: {model: "null:0.1", variants: [full@null]}
 """
 RUN = (
-    *("run", "--source", "synthetic:128x96", "--rate", "50"),
+    *("run", "--source", "synthetic:128x96", "--rate", "5"),
     *("--detector", "null:0.1", "--segmenter", "null:0.1,segmentation"),
     *("--deadline", "detector=5000", "--deadline", "segmenter=5000"),
     *("--set", "perception.realtime.gc_freeze=false"),

@@ -18,6 +18,7 @@ import platform as this_machine
 import re
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -46,6 +47,7 @@ from jetson_dnn_rt.errors import BackendUnavailableError, JetsonDnnRtError, Plat
 from jetson_dnn_rt.platforms.clocks import format_clocks
 from jetson_dnn_rt.platforms.detect import detect
 from jetson_dnn_rt.platforms.files import SystemFiles
+from jetson_dnn_rt.platforms.load import FULL, compare, parse_pressure, read_cpu
 from jetson_dnn_rt.platforms.shared_memory import find_deaf_processes
 from jetson_dnn_rt.runtime.sharing.core_split import share_cores
 from jetson_dnn_rt.safety.children import code_command, python_command
@@ -151,6 +153,7 @@ def run_checks() -> list[Check]:
         *check_rights(),
         check_threads(os.environ),
         check_governor(),
+        check_load(),
         *check_platform(),
         profile,
         check_shared_memory(),
@@ -396,6 +399,24 @@ def check_governor(root: Path = ROOT) -> Check:
     jetson = files.exists("etc/nv_tegra_release")
     fix = "sudo jetson_clocks" if jetson else "sudo cpupower frequency-set -g performance"
     return Check("cpu governor", False, f"{', '.join(governors)}: execution times vary", fix)
+
+
+def check_load(seconds: float = 0.5, root: Path = ROOT) -> Check:
+    """What programs that run now, tasks of this package among them, have of the cores."""
+    before = read_cpu(root)
+    time.sleep(seconds)
+    load = compare(before, read_cpu(root))
+    if load is None or load.others is None:
+        return Check("load", False, "unknown: /proc/stat cannot be read")
+    detail = str(load).partition(", this process")[0]
+    pressure = parse_pressure(SystemFiles(root).read("proc/pressure/cpu") or "")
+    if pressure is not None:
+        detail += f"; in the last 10 s a program waited for a core {pressure:.0f} % of the time"
+    fix = (
+        "where that is not the graph itself: end them, or keep cores for the graph "
+        "(realtime.cpu_affinity, and other cores for the rest: taskset, cpuset, isolcpus)"
+    )
+    return Check("load", load.others < FULL * load.cores, detail, fix)
 
 
 def check_platform(root: Path = ROOT) -> list[Check]:

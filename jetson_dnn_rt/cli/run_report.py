@@ -23,7 +23,13 @@ from jetson_dnn_rt.nodes.tasks.drawing import draw_results
 from jetson_dnn_rt.platforms.machine import describe_machine
 from jetson_dnn_rt.tasks import Outcome
 from jetson_dnn_rt.traces.reader import Trace, open_trace
-from jetson_dnn_rt.traces.summary import RunSummary, TaskSummary, order_statistic, summarize_ms
+from jetson_dnn_rt.traces.summary import (
+    RunSummary,
+    TaskSummary,
+    has_quantile,
+    order_statistic,
+    summarize_ms,
+)
 from jetson_dnn_rt.traces.variant_use import VariantUse
 
 if TYPE_CHECKING:
@@ -89,6 +95,8 @@ def format_table(report: GraphReport, summary: RunSummary) -> str:
     ]
     if report.coordinator is not None:
         lines.append(_describe_decisions(report.coordinator, report, summary))
+    if report.load is not None and report.load.is_crowded:
+        lines.append(f"{report.load}: times and misses are those beside them")
     lines.append(f"{_count_frames(report)} frames in {report.seconds:.1f} s; {report.verdict}")
     return "\n".join(lines)
 
@@ -144,6 +152,8 @@ def _describe_delivery(camera: CameraReport) -> str:
 
 def _row(name: str, task: TaskSummary) -> list[Cell]:
     response = summarize_ms(task.response_ns)
+    if not has_quantile(len(task.response_ns), 0.99):
+        response["p99"] = None  # it would be the maximum under another name
     variants = ", ".join(
         variant if len(task.variants) == 1 else f"{variant} ({count})"
         for variant, count in task.variants.most_common()
@@ -153,9 +163,20 @@ def _row(name: str, task: TaskSummary) -> list[Cell]:
         task.released,
         *(task.outcomes[outcome] for outcome in Outcome),
         *(response[key] for key in ("p50", "p99", "max")),
-        task.deadline_ns / 1e6,
+        _describe_deadlines(task),
         variants or "-",
     ]
+
+
+def _describe_deadlines(task: TaskSummary) -> Cell:
+    """The deadline, or all that a task had, in the order of their lengths."""
+    if len(task.deadlines_ns) < 2:
+        return task.deadline_ns / 1e6
+    *first, last = sorted(task.deadlines_ns)
+    if len(first) > 3:
+        first = [first[0]]
+        return f"{first[0] / 1e6:g} to {last / 1e6:g} ({len(task.deadlines_ns)})"
+    return ", ".join(f"{deadline_ns / 1e6:g}" for deadline_ns in (*first, last))
 
 
 def write_output(folder: Path, report: GraphReport, recorder: Recorder) -> list[Path]:
@@ -200,7 +221,15 @@ def _write_output(folder: Path, report: GraphReport, recorder: Recorder) -> list
             for name, task in report.info.tasks.items()
         },
         "budgets_ms": {name: counts.budgets_ms for name, counts in report.counts.items()},
-        "schedulability": {**report.info.verdict.to_dict(), "text": report.verdict},
+        "schedulability": {
+            **report.present.verdict.to_dict(),
+            "text": report.verdict,
+            "rates": {
+                task: {"hz": rate_hz, "assumed": task in report.present.assumed}
+                for task, rate_hz in report.present.rates_hz.items()
+            },
+            "at_start": report.info.verdict.to_dict(),
+        },
         "realtime": {
             s.name: {"applied": s.applied, "detail": s.detail} for s in report.info.settings
         },
@@ -209,6 +238,16 @@ def _write_output(folder: Path, report: GraphReport, recorder: Recorder) -> list
             for video in list_videos(recorder)
         ],
         "machine": describe_machine(),
+        "load": None if report.load is None else report.load.to_dict(),
+        "stage_ms": {
+            name: {
+                variant: {
+                    stage: {"wall": wall, "cpu": cpu} for stage, (wall, cpu) in times.items()
+                }
+                for variant, times in counts.stage_ms.items()
+            }
+            for name, counts in report.counts.items()
+        },
     }
     (folder / SUMMARY).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     return [*files, folder / PLOT, folder / SUMMARY]
@@ -301,7 +340,8 @@ def _plot_task(panel: Any, histogram: Any, task: str, jobs: TaskJobs, origin_ns:
         panel.legend(fontsize=8, ncol=7, handletextpad=0.4, columnspacing=1.0, **place)
     if completed_ns:
         p50, p99 = (order_statistic(completed_ns, q) / 1e6 for q in (0.50, 0.99))
-        name += f"   p50 {p50:.1f}, p99 {p99:.1f}, max {completed_ns[-1] / 1e6:.1f} ms"
+        tail = f"p99 {p99:.1f}, " if has_quantile(len(completed_ns), 0.99) else ""
+        name += f"   p50 {p50:.1f}, {tail}max {completed_ns[-1] / 1e6:.1f} ms"
         shown_ms = np.minimum(np.array(completed_ns) / 1e6, top_ms)
         bins = {"bins": 60, "range": (0.0, top_ms), "orientation": "horizontal"}
         histogram.hist(shown_ms, color=_COLORS[Outcome.MET], **bins)

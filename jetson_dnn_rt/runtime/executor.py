@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from jetson_dnn_rt.clock import Clock, SteadyClock
 from jetson_dnn_rt.config.process import RealtimeConfig
@@ -32,7 +33,13 @@ from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.runtime.delivery import Delivery, Observer
 from jetson_dnn_rt.runtime.realtime import Realtime
 from jetson_dnn_rt.safety.faults import FAULTS, Pulse, safe_text, start_thread
-from jetson_dnn_rt.scheduling.analysis import Estimate, TaskDemand, Verdict, analyse
+from jetson_dnn_rt.scheduling.analysis import (
+    TEST_POINT_LIMIT,
+    Estimate,
+    TaskDemand,
+    Verdict,
+    analyse,
+)
 from jetson_dnn_rt.scheduling.engine import LOST, Engine
 from jetson_dnn_rt.scheduling.job import Job
 from jetson_dnn_rt.scheduling.selection import Selector
@@ -65,6 +72,12 @@ MAX_TASK_RETRIED = MAX_HUNG - 2
 """The same for stages of one task and requested restarts: the rest is left to tasks that hang
 once."""
 MAX_TASK_HUNG = MAX_RESTARTS + 1  # the same for automatic restarts
+
+USAGE_WEIGHT = 1 / 32
+"""Weight of a run in the mean times of its stage: about the last second at 30 Hz."""
+
+read_thread_ns = time.thread_time_ns
+"""CPU time of the calling thread; a quarter of a microsecond."""
 
 Stages = Mapping[str, Sequence[Stage]]
 """The stages of every variant, by the variant's name."""
@@ -117,6 +130,9 @@ class TaskSnapshot:
     budgets_ms: dict[str, tuple[float, ...]]  # by variant, one for each stage
     cancel_ms: dict[str, float]
     """How long a run takes to end when told to, by variant; only of those that can."""
+    stage_ms: dict[str, dict[str, tuple[float, float]]]
+    """Wall time and CPU time of each stage lately, by variant. The CPU time is that of the thread
+    that calls the stage: not of a back end's own threads, nor of a GPU."""
     suspended: str  # why the task does not run; empty = it does
     withdrawn: dict[str, str]  # why a variant does not run any more
     last_failure: str = ""
@@ -141,6 +157,17 @@ class _Entry:
     restarting: bool = False  # a thread rebuilds its stages
     trouble: str = ""  # why it is suspended until a retry is requested, with the fix
     leaving: bool = False  # forgotten as soon as its stage has returned
+    usage: dict[tuple[str, str], list[float]] = field(default_factory=dict)
+    """Aged means of wall and CPU time in ns, by variant and stage."""
+
+    def see_usage(self, variant: str, stage: str, wall_ns: int, cpu_ns: int) -> None:
+        """Learn from a stage that ran; half a microsecond."""
+        means = self.usage.get((variant, stage))
+        if means is None:
+            self.usage[variant, stage] = [wall_ns, cpu_ns]
+        else:
+            means[0] += USAGE_WEIGHT * (wall_ns - means[0])
+            means[1] += USAGE_WEIGHT * (cpu_ns - means[1])
 
     def next_stage(self, job: Job) -> Stage:
         """The stage that the job runs now or next."""
@@ -549,18 +576,38 @@ class Executor:
                     for variant in state.budgets
                     if (latency_ns := state.cancel_latency_ns(variant)) is not None
                 },
+                stage_ms=_describe_usage(entry.usage),
                 suspended=entry.trouble or state.suspended,
                 withdrawn=dict(state.withdrawn),
                 last_failure=state.last_failure,
                 hangs=self._count_hangs(task),
             )
 
-    def analyse(self) -> Verdict:
-        """Schedulability of the present tasks with the present budgets and variants."""
-        with self._condition:
-            demands = [_make_demand(state) for state in self._engine.tasks.values()]
+    def analyse(
+        self,
+        periods_ns: Mapping[str, int] = MappingProxyType({}),
+        most_points: int = TEST_POINT_LIMIT,
+    ) -> Verdict:
+        """Schedulability of the present tasks with the present budgets, deadlines and variants.
+
+        Periods are those of `periods_ns` by task, else the expected ones; `most_points` as in
+        `scheduling.analysis.analyse`. `NotAnsweringError` when a thread keeps the lock.
+        """
+        with self._answering(ANSWER_S):
+            demands = [
+                _make_demand(state, periods_ns.get(name, state.parameters.period_ns))
+                for name, state in self._engine.tasks.items()
+            ]
             workers = self._engine.workers
-        return analyse(demands, workers)
+        return analyse(demands, workers, most_points)
+
+    def count_released(self) -> dict[str, tuple[int, int]]:
+        """Frames of each task so far, and the expected time between two of them."""
+        with self._answering(ANSWER_S):
+            return {
+                name: (state.released, state.parameters.period_ns)
+                for name, state in self._engine.tasks.items()
+            }
 
     # -- frames --------------------------------------------------------------------------------
 
@@ -667,7 +714,8 @@ class Executor:
         pulse = worker.pulse
         job: Job | None = None
         error: BaseException | None = None
-        start_ns = end_ns = failures = 0
+        start_ns = end_ns = cpu_ns = failures = 0
+        ran = ""  # the stage whose CPU time is its frame's alone
         with condition:
             if (worker.job is not None or worker.interrupted) and not worker.abandoned:
                 # Restarted: the job that was interrupted would otherwise never end.
@@ -683,6 +731,9 @@ class Executor:
                     if job is not None:
                         worker.job = None
                         if error is None:
+                            if ran:
+                                used = job.variant, ran, end_ns - start_ns, cpu_ns
+                                self._tasks[job.task].see_usage(*used)
                             engine.boundary(job, clock.now_ns(), start_ns, end_ns)
                         else:
                             if worker.asks and isinstance(error, RunCancelledError):
@@ -714,6 +765,7 @@ class Executor:
                         self._wake_another()
                     stage = self._tasks[job.task].next_stage(job)
                     mates = job.mates
+                    ran = "" if mates else stage.name
                     worker.stage_start_ns = clock.now_ns()
                     worker.job = job
                     worker.asks = worker.ask_ns = 0
@@ -729,6 +781,7 @@ class Executor:
                     if failures > 1:
                         self._pause(worker, min(failures * 10_000_000, 500_000_000))
                     continue
+            cpu_ns = read_thread_ns()
             start_ns = clock.now_ns()
             pulse.rest()
             try:
@@ -741,6 +794,7 @@ class Executor:
                 error = raised
             pulse.begin()
             end_ns = clock.now_ns()
+            cpu_ns = read_thread_ns() - cpu_ns
 
     def _wake_another(self) -> None:
         """Let idle workers look, unless they do so in time: the lock is held."""
@@ -1101,6 +1155,15 @@ def _make_table(parameters: TaskParameters, variant: str, stages: Sequence[Stage
     return tuple(part for stage in stages for part in (stage, *(None,) * (stage.span - 1)))
 
 
+def _describe_usage(
+    usage: Mapping[tuple[str, str], Sequence[float]],
+) -> dict[str, dict[str, tuple[float, float]]]:
+    found: dict[str, dict[str, tuple[float, float]]] = {}
+    for (variant, stage), (wall_ns, cpu_ns) in usage.items():
+        found.setdefault(variant, {})[stage] = wall_ns / 1e6, cpu_ns / 1e6
+    return found
+
+
 def _list_runs(stages: Sequence[Stage]) -> list[Run]:
     return [
         Run(stage.span, stage.device, stage.run_batch is not None, stage.cancel is not None)
@@ -1108,7 +1171,7 @@ def _list_runs(stages: Sequence[Stage]) -> list[Run]:
     ]
 
 
-def _make_demand(state: TaskState) -> TaskDemand:
+def _make_demand(state: TaskState, period_ns: int) -> TaskDemand:
     parameters, spans = state.parameters, state.spans[state.parameters.variant]
     stages = state.budgets[parameters.variant]
     index = max(range(len(stages)), key=lambda index: stages[index].budget_ns)
@@ -1126,6 +1189,6 @@ def _make_demand(state: TaskState) -> TaskDemand:
         longest_stage_ns=longest.budget_ns,
         stages=len(stages),
         deadline_ns=parameters.deadline_ns,
-        period_ns=parameters.period_ns,
+        period_ns=period_ns,
         estimate=estimate if longest.count else None,
     )

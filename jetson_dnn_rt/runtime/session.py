@@ -40,6 +40,7 @@ from jetson_dnn_rt.runtime.sharing.batch_groups import BatchGroups
 from jetson_dnn_rt.runtime.sharing.core_split import CoreSplit
 from jetson_dnn_rt.runtime.start_times import StartTimes
 from jetson_dnn_rt.runtime.task import StageTimes, Task, make_settings
+from jetson_dnn_rt.runtime.verdict_watch import PresentVerdict, VerdictWatch
 from jetson_dnn_rt.safety.stuck_log import start_stuck_log
 from jetson_dnn_rt.scheduling.analysis import Verdict
 from jetson_dnn_rt.tasks import JobRecord, Outcome, Stage, Work
@@ -81,7 +82,9 @@ class Session:
         self.split = CoreSplit(1, 1)  # workers, and the threads of tasks that name no number
         # How much longer stages take with 1, 2, ... of them side by side; empty = not measured.
         self.cohort_slowdown: dict[int, float] = {}
-        self.verdict: Verdict | None = None  # whether the tasks fit, as `commit` found
+        # Whether the tasks fit, as the last `commit` found; `judge` says how it is now.
+        self.verdict: Verdict | None = None
+        self._verdict_watch = VerdictWatch()
         self.trace: JobTrace | None = None  # takes every job, where there is a `trace_dir`
         # Of the trace; nodes replace them before `start`. `clocks_at` gives the clock
         # configuration at a steady time in ns.
@@ -176,7 +179,7 @@ class Session:
         with self._lock:
             self._active.clear()
             executor, self._executor = self._executor, None
-        self.verdict = None
+        self.verdict, self._verdict_watch = None, VerdictWatch()
         if executor is None:
             return
         if not executor.stop(timeout_s):
@@ -389,6 +392,16 @@ class Session:
             self.trace.begin(self.describe_run())
         self._end_part("activation")
         return verdict
+
+    def judge(self, *, over: bool = False) -> PresentVerdict | None:
+        """Whether the active tasks fit now; None before `commit`. Any thread may ask.
+
+        It is computed once a second at most. `over` as in `VerdictWatch.judge`.
+        """
+        executor = self._executor
+        if executor is None or self.verdict is None:
+            return None
+        return self._verdict_watch.judge(executor, self.clock.now_ns(), over=over)
 
     def describe_trace(self) -> tuple[str, dict[str, object]]:
         """Fault of the trace, and values for diagnostics; empty without a trace."""

@@ -156,7 +156,9 @@ class Verdict:
         return f"{text}. To change the verdict: {self.advice}"
 
 
-def analyse(tasks: Sequence[TaskDemand], workers: int = 1) -> Verdict:
+def analyse(
+    tasks: Sequence[TaskDemand], workers: int = 1, most_points: int = TEST_POINT_LIMIT
+) -> Verdict:
     """Test whether EDF with preemption at stage boundaries meets every deadline.
 
     For one worker the test is the processor demand criterion with blocking: for every absolute
@@ -164,14 +166,15 @@ def analyse(tasks: Sequence[TaskDemand], workers: int = 1) -> Verdict:
     "The limited-preemption uniprocessor scheduling of sporadic task systems", ECRTS 2005, with
     q_j the longest stage). It is exact for utilisation and sufficient for blocking. For more
     workers: the density test of Goossens, Funk and Baruah (Real-Time Systems 25, 2003), costs
-    inflated by one blocking per stage; sufficient only. An empty task set is schedulable.
+    inflated by one blocking per stage; sufficient only. An empty task set is schedulable. With
+    more than `most_points` deadlines to look at, the first test is given up.
 
     Stages that can be cancelled count whole. The job of one is hopeless no earlier than its
     budgets let it be done, since their sum is at most the deadline; and nothing is cancelled for a
     more urgent frame (`preemption`) in a set that passes, since none would be late behind a stage.
     """
     utilization = sum((task.utilization for task in tasks), Fraction())
-    schedulable, reason, decided_by = _judge(tasks, utilization, workers)
+    schedulable, reason, decided_by = _judge(tasks, utilization, workers, most_points)
     return Verdict(schedulable, float(utilization), workers, reason, decided_by)
 
 
@@ -180,7 +183,7 @@ def _ms(time_ns: int) -> str:
 
 
 def _judge(
-    tasks: Sequence[TaskDemand], utilization: Fraction, workers: int
+    tasks: Sequence[TaskDemand], utilization: Fraction, workers: int, most_points: int
 ) -> tuple[bool | None, str, TaskDemand | None]:
     if utilization > workers:
         heaviest = max(tasks, key=lambda task: task.utilization)
@@ -190,7 +193,7 @@ def _judge(
             text = f"task {task.name} alone needs {_ms(task.cost_ns)} of its "
             return False, text + _ms(task.deadline_ns), task
     if workers == 1:
-        return _test_demand(tasks, utilization)
+        return _test_demand(tasks, utilization, most_points)
     return _test_density(tasks, workers)
 
 
@@ -211,13 +214,13 @@ def blocking_ns(tasks: Sequence[TaskDemand], interval_ns: int) -> int:
 
 
 def _test_demand(
-    tasks: Sequence[TaskDemand], utilization: Fraction
+    tasks: Sequence[TaskDemand], utilization: Fraction, most_points: int
 ) -> tuple[bool | None, str, TaskDemand | None]:
-    horizon_ns = _horizon_ns(tasks, utilization)
+    horizon_ns = _horizon_ns(tasks, utilization, most_points)
     points: set[int] = set()
     for task in tasks:
         count = max(0, (horizon_ns - task.deadline_ns) // task.period_ns + 1)
-        if len(points) + count > TEST_POINT_LIMIT:
+        if len(points) + count > most_points:
             return None, "utilisation so near 1 that the demand test has too many points", None
         points.update(task.deadline_ns + k * task.period_ns for k in range(count))
     for point_ns in sorted(points):
@@ -234,7 +237,7 @@ def _test_demand(
     return True, f"demand bound holds at {len(points)} test points", None
 
 
-def _horizon_ns(tasks: Sequence[TaskDemand], utilization: Fraction) -> int:
+def _horizon_ns(tasks: Sequence[TaskDemand], utilization: Fraction, most_points: int) -> int:
     """Interval length beyond which the demand cannot exceed the interval.
 
     The smaller of the linear bound (utilisation < 1) and the synchronous busy period.
@@ -250,7 +253,7 @@ def _horizon_ns(tasks: Sequence[TaskDemand], utilization: Fraction) -> int:
     length = sum(task.cost_ns for task in tasks)
     while True:
         longer = sum(-(-length // task.period_ns) * task.cost_ns for task in tasks)
-        beyond = longer > TEST_POINT_LIMIT * min(task.period_ns for task in tasks)
+        beyond = longer > most_points * min(task.period_ns for task in tasks)
         if longer == length or beyond:
             return max(longest_deadline_ns, longer)
         length = longer

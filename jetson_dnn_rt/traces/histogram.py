@@ -183,6 +183,13 @@ class AgedHistogram:
         found = np.searchsorted(covered, shares)
         return tuple(bucket_top(self._bottom + int(bucket)) for bucket in found)
 
+    def effective_count(self, count: int) -> int:
+        """How many values the weight of `count` is worth, where the newest weighs 1."""
+        if math.isinf(self.half_life):
+            return count
+        kept = 1.0 / self._growth
+        return int((1.0 - kept**count) / (1.0 - kept))
+
     @property
     def weight(self) -> float:
         """Total weight, where the next value weighs 1: effective sample size of percentiles."""

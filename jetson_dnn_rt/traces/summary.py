@@ -32,8 +32,19 @@ def order_statistic(ordered: Sequence[Number], quantile: float) -> Number:
     return ordered[math.ceil(quantile * len(ordered)) - 1]
 
 
+def has_quantile(count: int, quantile: float) -> bool:
+    """Whether so many values have one above the quantile: else it is the greatest of them.
+
+    A p99 takes 100 values, a p99.9 takes 1,000.
+    """
+    return math.ceil(round(quantile * count, 6)) < count  # 99.9 / 100 is above 0.999
+
+
 def summarize_ms(times_ns: Iterable[int]) -> dict[str, float | None]:
-    """p50, p99 and maximum in milliseconds; None without observations."""
+    """p50, p99 and maximum in milliseconds; None without observations.
+
+    With less than 100 the p99 is the maximum: what is printed leaves it out (`has_quantile`).
+    """
     ordered = sorted(times_ns)
     if not ordered:
         return {"p50": None, "p99": None, "max": None}
@@ -55,7 +66,8 @@ class TaskSummary:
     Variants are counted for every job that started, in `use` by what the network ran in.
     """
 
-    deadline_ns: int = 0
+    deadline_ns: int = 0  # the last
+    deadlines_ns: set[int] = field(default_factory=set)  # all: it can be changed
     outcomes: Counter[Outcome] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
     variants: Counter[str] = field(default_factory=Counter)
@@ -67,6 +79,7 @@ class TaskSummary:
     def add(self, record: JobRecord) -> None:
         """Add a job that ended."""
         self.deadline_ns = record.absolute_deadline_ns - record.release_ns
+        self.deadlines_ns.add(self.deadline_ns)
         self.outcomes[record.outcome] += 1
         if record.reason:
             self.reasons[f"{record.outcome.value}: {record.reason}"] += 1
@@ -95,6 +108,8 @@ class TaskSummary:
             "released": self.released,
             "outcomes": {outcome.value: self.outcomes[outcome] for outcome in Outcome},
             "deadline_ms": self.deadline_ns / 1e6,
+            "deadlines_ms": [deadline_ns / 1e6 for deadline_ns in sorted(self.deadlines_ns)],
+            "finished": len(self.response_ns),
             "response_ms": summarize_ms(self.response_ns),
             "execution_ms": summarize_ms(self.execution_ns),
             "overhead_ms": summarize_ms(self.overhead_ns),

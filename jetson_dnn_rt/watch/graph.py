@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jetson_dnn_rt.tasks import Outcome
+from jetson_dnn_rt.traces.summary import has_quantile
 
 OUTCOMES = tuple(outcome.value for outcome in Outcome)
 """Names of the outcomes, in the order of their numbers in `FRAME`."""
@@ -84,7 +85,7 @@ class TaskView:
     counts: Mapping[str, int]  # by outcome
     totals: Mapping[str, int]  # by outcome, since it was first seen
     p50_ms: float  # of the response time of finished frames, like the next two
-    p99_ms: float
+    p99_ms: float  # NaN with less than 100 of them: it would be their maximum
     hwm_ms: float  # the longest since it was first seen
     response_ms: float  # of the last finished frame
     deadline_ms: float  # the last
@@ -404,7 +405,7 @@ def _clean(text: str) -> str:
 
 
 def _quantile(ordered: npt.NDArray[Any], share: float) -> float:
-    """Least value that a share of all does not exceed; NaN of none."""
-    if not len(ordered):
+    """Least value that a share of all does not exceed; NaN of none, or of too few for a tail."""
+    if not len(ordered) or (share > 0.5 and not has_quantile(len(ordered), share)):
         return math.nan
     return float(ordered[math.ceil(share * len(ordered)) - 1])

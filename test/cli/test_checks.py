@@ -254,6 +254,33 @@ def test_virtual_machine(tmp_path):
     assert "virtual machine" in found["set clocks"].detail
 
 
+STAT = "cpu  0\n" + "".join(f"cpu{core} {{busy}} 0 0 0 0 0 0 0 0 0\n" for core in range(512))
+
+
+@pytest.mark.parametrize(("share", "ok"), [(0.1, True), (1.0, False)])
+def test_programs_that_have_the_cores_are_named(tmp_path, monkeypatch, share, ok):
+    """D5: `doctor` did not say that the cores were taken."""
+    write_file(tmp_path, "proc/pressure/cpu", "some avg10=49.57 avg60=34.95 total=1\n")
+    write_file(tmp_path, "proc/stat", STAT.format(busy=0))
+    now_ns = [0]
+    monkeypatch.setattr("time.monotonic_ns", lambda: now_ns[0])
+
+    def sleep(seconds):
+        now_ns[0] = int(seconds * 1e9)
+        ticks = round(seconds * 100 * share)
+        write_file(tmp_path, "proc/stat", STAT.format(busy=ticks))
+
+    monkeypatch.setattr("time.sleep", sleep)
+    monkeypatch.setattr("time.process_time_ns", lambda: 0)
+    check = doctor.check_load(1.0, tmp_path)
+    cores = len(os.sched_getaffinity(0))
+    assert check.ok is ok
+    assert check.detail.startswith(f"other programs used {share * cores:.1f} of {cores} core")
+    assert check.detail.endswith("a program waited for a core 50 % of the time")
+    assert ("taskset" in check.fix) is not ok
+    assert doctor.check_load(1.0, tmp_path / "none").detail.startswith("unknown")
+
+
 # -- memory of a CUDA device ---------------------------------------------------------------
 
 # Integrated, maps host memory, compute capability.

@@ -19,12 +19,15 @@ import numpy as np
 import pytest
 from constant_networks import make_columns, make_constant_onnx
 from photos import write_photos
+from traced_jobs import make_record
 
 from jetson_dnn_rt.cameras.frame_sizes import NAMED
+from jetson_dnn_rt.cli import run_report
 from jetson_dnn_rt.cli.main import main
 from jetson_dnn_rt.models import output_check
 from jetson_dnn_rt.traces.reader import open_trace
 from jetson_dnn_rt.traces.schema import SHARING
+from jetson_dnn_rt.traces.summary import TaskSummary
 from jetson_dnn_rt.traces.writer import StreamPart
 
 pytest.importorskip("rclpy")
@@ -62,6 +65,8 @@ def test_frames_are_all_accounted_for(tmp_path, capfd):
             "released",
             "outcomes",
             "deadline_ms",
+            "deadlines_ms",
+            "finished",
             "response_ms",
             "execution_ms",
             "overhead_ms",
@@ -155,9 +160,37 @@ def test_table_and_output_folder(tmp_path, capfd):
     assert video["frames"] + video["left_out"] == 8
     assert summary["cameras"]["camera"]["source"] == "synthetic:128x96"
     assert summary["schedulability"]["text"]
+    assert set(summary["schedulability"]["at_start"]) == {
+        *("schedulable", "utilization", "workers", "reason", "rests_on")
+    }
+    assert set(summary["schedulability"]["rates"]) == {"detector", "segmenter"}
+    assert summary["load"]["cores"] >= 1
+    times = summary["stage_ms"]["detector"]["full@null"]["inference"]
+    assert 0.0 < times["cpu"] <= 1.1 * times["wall"] + 0.1
+    # Of 8 frames the p99 is the highest, under another name; JSON says how many there were.
+    columns = table[0].replace(" ms", "_ms").split()
+    assert table[2].split()[columns.index("p99_ms")] == "-"
+    assert summary["tasks"]["detector"]["finished"] <= 8
     assert summary["coordinator"]["decisions"]["static"] > 0
     assert summary["tasks"]["detector"]["time_shares"] == {"full@null": 1.0}
     assert summary["machine"]["versions"]["jetson_dnn_rt"]
+
+
+@pytest.mark.parametrize(
+    ("deadlines_ms", "text"),
+    [
+        ([80.0], 80.0),
+        ([80.0, 0.04, 80.0], "0.04, 80"),
+        ([10.0, 20.0, 30.0, 40.0, 50.0], "10 to 50 (5)"),
+    ],
+)
+def test_every_deadline_that_a_task_had_is_in_its_row(deadlines_ms, text):
+    """D1: the row had the last one alone."""
+    summary = TaskSummary()
+    for number, deadline_ms in enumerate(deadlines_ms):
+        summary.add(make_record(number, deadline_ns=int(deadline_ms * 1e6)))
+    assert run_report._row("detector", summary)[-2] == text
+    assert summary.to_dict()["deadlines_ms"] == sorted(set(deadlines_ms))
 
 
 def test_a_hundred_photos_of_different_sizes_are_all_answered(tmp_path, capfd, caplog):

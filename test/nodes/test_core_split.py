@@ -211,7 +211,7 @@ def test_the_slow_down_of_the_loaded_tasks_reaches_budgets_and_coordinator(ros, 
     assert node.coordinator is not None
     assert node.coordinator.coordinator is not None
     assert tuple(node.coordinator.coordinator.cohort.interference) == (1.0, 50.0)
-    assert session_values(node.bridge.session)["cohort_slowdown"] == "1: 1.00, 2: 50.00"
+    assert session_values(node.bridge.session)["cohort_slowdown_at_start"] == "1: 1.00, 2: 50.00"
 
 
 def test_one_task_or_one_worker_has_nobody_beside():

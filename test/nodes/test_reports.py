@@ -263,6 +263,28 @@ def test_misses_are_frames_without_a_result_that_no_newer_one_replaced():
     assert found.miss_ratio == pytest.approx(4 / 6)
 
 
+@pytest.mark.parametrize(
+    ("frames", "half_life", "p99", "p999"),
+    [
+        (99, math.inf, False, False),
+        (100, math.inf, True, False),
+        (999, math.inf, True, False),
+        (1000, math.inf, True, True),
+        # All that is remembered weighs as much as 144 frames: never enough for a p99.9.
+        (5000, 100.0, True, False),
+    ],
+)
+def test_a_percentile_that_no_time_lies_above_is_not_given(frames, half_life, p99, p999):
+    """At 221 frames the p99.9 was the highest time under another name."""
+    timing = TaskTiming(1e-3, half_life)
+    for number in range(frames):
+        timing.observe(record(Outcome.MET, 20 * number, 10), 20 * number * MS, 0.0)
+    found = timing.snapshot()
+    for figures in (found.whole, found.variants["v"]):
+        assert figures.p50_ms == pytest.approx(10.0, rel=1e-3)
+        assert (not math.isnan(figures.p99_ms), not math.isnan(figures.p999_ms)) == (p99, p999)
+
+
 def test_timing_of_one_frame_and_of_slow_ones():
     timing = TaskTiming(1e-3)
     now = timing.observe(record(Outcome.MET, 100), 103 * MS, 12.0)

@@ -9,6 +9,7 @@ import array
 import ast
 import math
 import platform
+import re
 from pathlib import Path
 
 import cv2
@@ -19,11 +20,12 @@ pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 
 
 from dds_ports import find_own_ports, hidden
 from diagnostic_msgs.msg import DiagnosticArray
+from rclpy.parameter import Parameter
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy, qos_profile_sensor_data
 from sensor_msgs.msg import CompressedImage, Image
 from statistics_msgs.msg import MetricsMessage
 from std_msgs.msg import Float64
-from task_bench import Bench, Log, diagnostics_of, make_image
+from task_bench import Bench, Log, diagnostics_of, make_image, wait_for_value
 from timing_keys import read_documented_keys
 from vision_msgs.msg import LabelInfo
 
@@ -33,6 +35,7 @@ from jetson_dnn_rt.nodes.reports import timing_reports
 from jetson_dnn_rt.nodes.tasks import image_input
 from jetson_dnn_rt.nodes.tasks.task_node import DetectorNode
 from jetson_dnn_rt.platforms.clocks import ClockSpace
+from jetson_dnn_rt.platforms.load import LOAD, Load
 from jetson_dnn_rt.tasks import Outcome
 
 ROOT = Path(__file__).parents[2]
@@ -74,7 +77,7 @@ def test_timing_is_published_for_whoever_listens(ros):
 
 def test_figures_are_published_by_task_and_by_variant(ros):
     bench = Bench(ros, variants=["full@null"], deadline_ms=500.0)
-    names = ("count", "best_ms", "mean_ms", "p50_ms", "p99_ms", "p999_ms", "hwm_ms")
+    names = ("count", "best_ms", "mean_ms", "p50_ms", "hwm_ms")
     topics = {n: ros.listen(Float64, f"detector/debug/{n}") for n in names}
     path = "detector/debug/variants/full_null"
     own = {n: ros.listen(Float64, f"{path}/{n}") for n in names[3:]}
@@ -91,7 +94,7 @@ def test_figures_are_published_by_task_and_by_variant(ros):
         value = getattr(whole, name)
         inbox.wait(lambda messages, v=value: messages and messages[-1].data == v, name)
     assert 1.0 <= whole.best_ms <= whole.mean_ms <= whole.hwm_ms
-    assert whole.best_ms <= whole.p50_ms <= whole.p99_ms <= whole.hwm_ms
+    assert whole.best_ms <= whole.p50_ms <= whole.hwm_ms
 
 
 def test_outputs_that_cannot_be_right_are_a_warning(ros):
@@ -151,7 +154,7 @@ def test_statistics_are_windows_of_the_last_second(ros):
     assert (deviation, count) == (0.0, 1.0)
     # Variants are told apart, and there are the percentiles.
     assert find("processing_time/full@null").statistics[0].data == mean_ms
-    for metric in ("p50", "p99", "p999", "hwm"):
+    for metric in ("p50", "hwm"):  # a p99 takes 100 frames
         found_ms = find(f"processing_time_{metric}").statistics[0].data
         assert found_ms == pytest.approx(mean_ms, rel=1e-3)
 
@@ -176,6 +179,50 @@ def test_diagnostics_say_what_is_going_on(ros):
     assert task["outcome.met"] == "1"
     assert task["released"] == "1"
     assert task["schedulable"] == "True"
+    assert task["schedulability_at_start"].startswith("schedulable: utilisation")
+    assert task["rates"] == "detector 2.0 Hz (assumed)"
+    assert re.fullmatch(
+        r"preprocess [\d.]+ of [\d.]+, inference [\d.]+ of [\d.]+, decode [\d.]+ of [\d.]+",
+        task["cpu_ms.full@null"],
+    )
+
+
+def test_diagnostics_say_that_other_programs_have_the_cores(ros, monkeypatch):
+    """D5: with 4 busy processes beside it nothing in diagnostics said so."""
+    crowded = Load(5.0, 2, 0.1, 1.9, 0.8)
+    monkeypatch.setattr(LOAD, "look", lambda: crowded)
+    bench = Bench(ros, expected_frequency=2.0)
+    inbox = ros.listen(DiagnosticArray, "/diagnostics")
+    bench.start()
+    sentence = (
+        "other programs used 1.9 of 2 cores, this process 0.1, whose threads waited 0.8 s of each "
+        "second for a core"
+    )
+    inbox.clear()
+    process = diagnostics_of(inbox, "/detector: process_status", b"\x01")
+    assert process[""] == sentence
+    assert (process["others_cores"], process["cores"]) == ("1.900", "2")
+    task = diagnostics_of(inbox, "/detector: task_status", b"\x00")
+    assert task[""] == f"active; {sentence}"
+    # What is unknown says so, and is no warning.
+    monkeypatch.setattr(LOAD, "look", lambda: Load(5.0, 2, 0.1, None, None))
+    inbox.clear()
+    process = diagnostics_of(inbox, "/detector: process_status", b"\x00")
+    assert process["others_cores"] == "unknown"
+
+
+def test_a_deadline_that_was_changed_is_in_the_verdict_of_diagnostics(ros):
+    """D4: what was too short for any frame stayed "schedulable", as at the start."""
+    bench = Bench(ros, deadline_ms=500.0, expected_frequency=2.0)
+    inbox = ros.listen(DiagnosticArray, "/diagnostics")
+    bench.start()
+    wait_for_value(inbox, "/detector: task_status", "schedulable", "True")
+    [done] = bench.node.set_parameters([Parameter("deadline_ms", value=0.04)])
+    assert done.successful, done.reason
+    task = wait_for_value(inbox, "/detector: task_status", "schedulable", "False")
+    assert task[""].startswith("NOT schedulable: ")
+    assert "task detector alone needs" in task[""]
+    assert task["schedulability_at_start"].startswith("schedulable: ")
     assert "applied" in task["realtime.mallopt"]
 
 
@@ -469,9 +516,10 @@ def test_timing_messages_have_budgets_and_percentiles_of_the_last_second(ros):
     whole = bench.node.timing.snapshot().whole
     bench.send(make_image(ros), 2)
     found = values_of(inbox.wait_count(2)[1])
-    assert {name: found[name] for name in ("p50_ms", "p99_ms", "hwm_ms")} == {
-        name: f"{getattr(whole, name):.3f}" for name in ("p50_ms", "p99_ms", "hwm_ms")
+    assert {name: found[name] for name in ("p50_ms", "hwm_ms")} == {
+        name: f"{getattr(whole, name):.3f}" for name in ("p50_ms", "hwm_ms")
     }
+    assert "p99_ms" not in found
     assert float(found["budget_ms"]) >= 1.0
 
 

@@ -3,12 +3,14 @@
 
 """The executor on the virtual clock: real threads, exact times; and its ways to fail."""
 
+import itertools
 import threading
 
 import pytest
 from executor_bench import MS, PLAIN, Bench, frame, parameters
 
 from jetson_dnn_rt.errors import FrameError
+from jetson_dnn_rt.runtime import executor as executor_module
 from jetson_dnn_rt.runtime.executor import Executor
 from jetson_dnn_rt.scheduling.analysis import Estimate
 from jetson_dnn_rt.tasks import Outcome, Stage, stage_name
@@ -280,6 +282,25 @@ def test_snapshot_and_verdict(bench):
     assert snapshot.reasons == {"truncated": 1}
     verdict = bench.executor.analyse()
     assert (verdict.schedulable, verdict.utilization) == (True, 1.0)
+    bench.finish()
+
+
+def test_the_cpu_time_of_a_stage_stands_beside_its_wall_time(bench, monkeypatch):
+    """D5: 10 ms of a stage that had a core for 4 of them looked like 10 ms of work."""
+    readings = itertools.count(0, 4 * MS)
+    monkeypatch.setattr(executor_module, "read_thread_ns", lambda: next(readings))
+    bench.add("a", 30, 10, 6)
+    bench.executor.start()
+    assert bench.executor.snapshot("a").stage_ms == {}
+    bench.submit("a", 0)
+    bench.run_to(30)
+    assert bench.executor.snapshot("a").stage_ms == {"v": {"s0": (10.0, 4.0), "s1": (6.0, 4.0)}}
+    # Means of about the last second at 30 Hz.
+    monkeypatch.setattr(executor_module, "read_thread_ns", lambda: 0)
+    bench.submit("a", 1)
+    bench.run_to(60)
+    (wall_ms, cpu_ms), _ = bench.executor.snapshot("a").stage_ms["v"].values()
+    assert (wall_ms, cpu_ms) == (10.0, 4.0 * 31 / 32)
     bench.finish()
 
 

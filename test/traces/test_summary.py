@@ -59,6 +59,8 @@ def test_task_of_four_jobs_by_hand():
             **dict.fromkeys(("superseded", "failed"), 0),
         },
         "deadline_ms": 20.0,
+        "deadlines_ms": [20.0],
+        "finished": 2,
         "response_ms": {"p50": 10.0, "p99": 25.0, "max": 25.0},
         "execution_ms": {"p50": 5.0, "p99": 24.0, "max": 24.0},
         "overhead_ms": {"p50": 1.0, "p99": 2.0, "max": 2.0},

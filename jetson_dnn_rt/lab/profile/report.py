@@ -21,6 +21,7 @@ from jetson_dnn_rt.lab.profile.cold_start import ColdStart
 from jetson_dnn_rt.lab.profile.profiling import ProfiledTask
 from jetson_dnn_rt.lab.profile.session import LayerTimes, ProfileSession
 from jetson_dnn_rt.platforms.machine import describe_machine
+from jetson_dnn_rt.traces.summary import has_quantile
 
 LAYERS_SHOWN, OPERATORS_SHOWN = 12, 6  # the longest; the JSON has all
 
@@ -196,7 +197,7 @@ def _format_variants(report: Mapping[str, Any]) -> str:
         [
             task["task"],
             variant["variant"],
-            *(_ms(variant["time_ms"][key]) for key in ("p50", "p99", "max")),
+            *(_show(variant["time_ms"], key) for key in ("p50", "p99", "max")),
             f"{variant['accuracy']:.3f}",
             f"{variant['slowest_clocks']:.2f}" if report["clocks"]["kept"] > 1 else None,
             variant["power_w"],
@@ -280,7 +281,14 @@ def _format_cold(report: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _times(times: Mapping[str, float]) -> list[str]:
-    return [_ms(times[key]) for key in _COLUMNS]
+    return [_show(times, key) for key in _COLUMNS]
+
+
+def _show(times: Mapping[str, float], key: str) -> str:
+    """Show a time of `describe_times`; a dash for a p99 that no time lies above."""
+    if key == "p99" and not has_quantile(int(times["count"]), 0.99):
+        return "-"
+    return _ms(times[key])
 
 
 def _ms(value: float) -> str:

@@ -18,10 +18,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from jetson_dnn_rt.lab.report.recording import Recording, has_quantile, quantile
+from jetson_dnn_rt.lab.report.recording import Recording, quantile
 from jetson_dnn_rt.lab.wcet.samples import Sample
 from jetson_dnn_rt.lab.wcet.statement import Campaign
 from jetson_dnn_rt.scheduling.analysis import Estimate, TaskDemand, Verdict, analyse
+from jetson_dnn_rt.traces.summary import has_quantile
 
 P99, P999, HIGHEST, BOUND = "p99", "p99.9", "highest seen", "pWCET 1e-4"
 """Budgets, from the most optimistic to the most careful. Those that every task has are used: a

@@ -20,7 +20,6 @@ from jetson_dnn_rt.lab.report.recording import (
     Spent,
     TaskColumns,
     expect_bursts,
-    has_quantile,
     quantile,
     split_response,
 )
@@ -57,6 +56,7 @@ from jetson_dnn_rt.lab.report.wording import (
 from jetson_dnn_rt.lab.wcet.samples import Flags, Sample
 from jetson_dnn_rt.lab.wcet.statement import Campaign, Support
 from jetson_dnn_rt.tasks import Outcome
+from jetson_dnn_rt.traces.summary import has_quantile
 
 TASK_COLORS = ("#2b6cb0", "#e08e0b", "#2a8c6f", "#b5488f", "#5aa9c9", "#8a6d3b", "#8d99a6")
 OTHER = "#b3bcc5"
@@ -533,7 +533,7 @@ def _draw_boxes(panel: Any, stages: Sequence[Sample], total_ns: float, *, narrow
         panel.plot([top], [row], "o", ms=4.2, mfc="white", mec=MEASURED, mew=1.2, zorder=4)
         figures = {
             "p50": format_digits(p50),
-            "p99": format_digits(p99),
+            "p99": format_digits(p99) if has_quantile(len(ordered), 0.99) else "–",
             "highest": format_digits(top),
             "share": format_share(float(stage.times_ns.mean()) / total_ns if total_ns else 0.0),
         }

@@ -20,7 +20,7 @@ from jetson_dnn_rt.lab.report.advice import describe_task
 from jetson_dnn_rt.lab.report.budgets import HIGHEST
 from jetson_dnn_rt.lab.report.conditions import Shift
 from jetson_dnn_rt.lab.report.figures import VERDICTS
-from jetson_dnn_rt.lab.report.recording import Recording, TaskColumns, has_quantile, quantile
+from jetson_dnn_rt.lab.report.recording import Recording, TaskColumns, quantile
 from jetson_dnn_rt.lab.report.report import Report, make_stem
 from jetson_dnn_rt.lab.report.style import NARROW, WIDE
 from jetson_dnn_rt.lab.report.wording import (
@@ -34,6 +34,7 @@ from jetson_dnn_rt.lab.report.wording import (
     format_share,
 )
 from jetson_dnn_rt.tasks import Outcome
+from jetson_dnn_rt.traces.summary import has_quantile
 
 if TYPE_CHECKING:
     from markupsafe import Markup

@@ -52,11 +52,6 @@ def quantile(ordered: Any, share: float) -> float:
     return float(ordered[max(0, math.ceil(share * len(ordered)) - 1)])
 
 
-def has_quantile(count: int, share: float) -> bool:
-    """Whether so many values have one above the quantile: else it is the greatest of them."""
-    return math.ceil(share * count) < count
-
-
 @dataclass(frozen=True, eq=False)
 class TaskColumns:
     """All N jobs of a task, by ascending release.

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from jetson_dnn_rt.cli.options import parse_positive
 from jetson_dnn_rt.cli.text import format_rows
 from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.traces.summary import has_quantile
 
 if TYPE_CHECKING:
     from jetson_dnn_rt.lab.wcet.comparison import Validation
@@ -178,11 +179,12 @@ def describe_platform(traces: Iterable[Trace]) -> str:
 
 def format_campaign(campaign: Campaign, found: list[Validation]) -> str:
     """Format what was seen, bounds, tests and advice as text."""
+    shown = has_quantile(campaign.count, 0.99)
+    p99 = f"p99 {campaign.p99_ns / 1e6:.3f}, " if shown else ""
     lines = [
         f"{campaign.title}: {campaign.statement}",
         f"  seen: {campaign.count:,} frames, best {campaign.best_ns / 1e6:.3f}, p50"
-        f" {campaign.p50_ns / 1e6:.3f}, p99 {campaign.p99_ns / 1e6:.3f}, high-water mark"
-        f" {campaign.hwm_ns / 1e6:.3f} ms",
+        f" {campaign.p50_ns / 1e6:.3f}, {p99}high-water mark {campaign.hwm_ns / 1e6:.3f} ms",
         f"  without a model: above the high-water mark with less than"
         f" {campaign.rule_of_three:.2g} per frame; longest burst above p99"
         f" {campaign.longest_burst}",

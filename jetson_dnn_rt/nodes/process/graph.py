@@ -19,8 +19,10 @@ from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.models.heads.base import Kind
 from jetson_dnn_rt.nodes.process.context import open_context
 from jetson_dnn_rt.nodes.process.running import Spinner, time_nodes
+from jetson_dnn_rt.platforms.load import Load, compare, read_cpu
 from jetson_dnn_rt.runtime.executor import TaskSnapshot
 from jetson_dnn_rt.runtime.realtime import Setting
+from jetson_dnn_rt.runtime.verdict_watch import PresentVerdict
 from jetson_dnn_rt.scheduling.analysis import Verdict
 from jetson_dnn_rt.tasks import JobRecord, Work
 from jetson_dnn_rt.traces.schema import SHARING, TracedTask
@@ -87,12 +89,22 @@ class GraphReport:
     findings: dict[str, dict[str, str]]
     """By task, what is wrong with its outputs, by cause; see `models.output_check`."""
     seconds: float  # from the first frame's release to the last job's end
+    present: PresentVerdict
+    """At the end: with the budgets that were learned, and the rates that were measured."""
+    load: Load | None  # of the machine, while frames came
 
     @property
     def verdict(self) -> str:
-        """The verdict at the start, beside the frames that met their deadlines."""
+        """The verdict at the end, beside the frames that met their deadlines.
+
+        That of the start is named where it was another.
+        """
         counts = self.counts.items()
-        return self.info.verdict.explain({name: one.met_of for name, one in counts})
+        text = self.present.verdict.explain({name: one.met_of for name, one in counts})
+        before = self.info.verdict
+        if before.schedulable is not self.present.verdict.schedulable:
+            text += f"; at the start, by its warm-up runs: {before}"
+        return text
 
 
 def run_graph(
@@ -156,7 +168,7 @@ def run_graph(
         with node.silenced():
             if not node.autostart():
                 raise ConfigurationError(node.fault)
-        active_ns = time.monotonic_ns()
+        active_ns, before = time.monotonic_ns(), read_cpu()
         _wait(
             node, spinner, None if seconds is None else active_ns + int(seconds * 1e9), stop, wake
         )
@@ -165,9 +177,12 @@ def run_graph(
                 camera.camera.stop()
         for task in node.tasks:
             node.bridge.disconnect(task)
-        executor = node.bridge.session.executor
+        session = node.bridge.session
+        executor, tasks = session.executor, session.tasks
         executor.wait_idle(DRAIN_TIMEOUT_S)
-        tasks = node.bridge.session.tasks
+        load = compare(before, read_cpu())
+        present = session.judge(over=True)
+        assert present is not None  # it was judged at the start
         return GraphReport(
             info=info[0],
             cameras={name: _describe_camera(name, one) for name, one in node.cameras.items()},
@@ -176,6 +191,8 @@ def run_graph(
             left_out={name: dict(task.left_out) for name, task in tasks.items()},
             findings={name: task.output_check.conclude() for name, task in tasks.items()},
             seconds=(time.monotonic_ns() - active_ns) / 1e9,
+            present=present,
+            load=load,
         )
 
 

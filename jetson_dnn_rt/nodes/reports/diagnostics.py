@@ -23,6 +23,7 @@ from jetson_dnn_rt.nodes.reports.duplicates import DuplicateWatch
 from jetson_dnn_rt.nodes.reports.losses import LOST_SHARE, LossSnapshot
 from jetson_dnn_rt.nodes.reports.stream_rules import Stream, judge_stream
 from jetson_dnn_rt.nodes.reports.task_timing import TimingSnapshot
+from jetson_dnn_rt.platforms.load import LOAD
 from jetson_dnn_rt.safety.faults import FAULTS, STUCK_ERROR_S, describe_error
 
 if TYPE_CHECKING:
@@ -109,9 +110,10 @@ def make_status(level: bytes, message: str, values: Mapping[str, object]) -> Dia
 
 
 def process_status() -> DiagnosticStatus:
-    """Make the status ``process_status``: faults of the whole process, dead and stuck threads.
+    """Make the status ``process_status``: faults, dead and stuck threads, load of the machine.
 
-    ERROR while a thread that is needed is missing or stuck, WARN for a minute after a fault.
+    ERROR while a thread that is needed is missing or stuck, WARN for a minute after a fault, and
+    while other programs have the cores.
     """
     faults, dead, stuck = FAULTS.snapshot(), FAULTS.dead_threads, FAULTS.stuck_threads
     values: dict[str, object] = {
@@ -135,6 +137,10 @@ def process_status() -> DiagnosticStatus:
     elif recent:
         last = max(recent, key=lambda fault: fault.last_ns)
         level, message = WARN, f"{last.kind}: {last.text[:TEXT_LIMIT]}"
+    if (load := LOAD.look()) is not None:
+        values |= {key: "unknown" if v is None else v for key, v in load.to_dict().items()}
+        if load.is_crowded and level == OK:
+            level, message = WARN, str(load)
     return make_status(level, message, values)
 
 

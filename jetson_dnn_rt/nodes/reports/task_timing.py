@@ -16,6 +16,7 @@ from jetson_dnn_rt.tasks import JobRecord, Outcome
 from jetson_dnn_rt.traces.histogram import HALF_LIFE, AgedHistogram, Histogram
 from jetson_dnn_rt.traces.online import OnlineStatistics
 from jetson_dnn_rt.traces.schema import describe_kind
+from jetson_dnn_rt.traces.summary import has_quantile
 
 PERCENTS = (50.0, 99.0, 99.9)
 
@@ -31,8 +32,9 @@ class ExecutionFigures:
     """Execution times of a variant, or of a task in all its variants; NaN = not known.
 
     Count, best, mean and the high-water mark are since the start, the percentiles exponentially
-    aged. `pwcet_ms` is the bound on the high quantile (`OnlineStatistics.pwcet_ns`), of a single
-    variant only.
+    aged; one that no time lies above is NaN, since it would be the high-water mark under another
+    name (p99 of less than 100 times, p99.9 of less than 1,000). `pwcet_ms` is the bound on the
+    high quantile (`OnlineStatistics.pwcet_ns`), of a single variant only.
     """
 
     count: int = 0
@@ -171,8 +173,14 @@ def _describe(
 ) -> ExecutionFigures:
     """Figures of all times in some histograms, of which `aged` has the recent ones."""
     count, hwm_ns = sum(part.count for part in parts), max(part.hwm_ns for part in parts)
+    effective = aged.effective_count(count)
     # Upper edges of buckets: none is longer than the longest.
-    p50_ms, p99_ms, p999_ms = (min(t, hwm_ns) / 1e6 for t in aged.percentiles_ns(*PERCENTS))
+    p50_ms, p99_ms, p999_ms = (
+        min(time_ns, hwm_ns) / 1e6
+        if percent == 50.0 or has_quantile(effective, percent / 100.0)
+        else math.nan
+        for percent, time_ns in zip(PERCENTS, aged.percentiles_ns(*PERCENTS), strict=True)
+    )
     best_ns = min(part.best_ns for part in parts)
     mean_ns = sum(part.total_ns for part in parts) / count
     return ExecutionFigures(

@@ -44,6 +44,7 @@ from jetson_dnn_rt.nodes.tasks.task_status import (
     drift_status,
     session_values,
 )
+from jetson_dnn_rt.platforms.load import LOAD
 from jetson_dnn_rt.results import Result
 from jetson_dnn_rt.runtime.drift_watch import DriftWatch, load_time_profiles
 from jetson_dnn_rt.runtime.session import FINISHED, Session
@@ -380,10 +381,14 @@ class TaskNode(ManagedNode):
         values |= session_values(session)
         if level == OK and (lack := session.describe_trace()[0]):
             level, message = WARN, lack
-        verdict = session.verdict
+        present = session.judge()
         active = level == OK and self.state_name == "active"
-        if active and verdict is not None and verdict.schedulable is not True:
-            level, message = WARN, str(verdict)
+        if active and present is not None and present.verdict.schedulable is not True:
+            level, message = WARN, str(present)
+        if (load := LOAD.look()) is not None:
+            values["load"] = str(load)
+            if load.is_crowded and self.state_name == "active":
+                message += f"; {load}"
         return make_status(level, message, values)
 
     @property

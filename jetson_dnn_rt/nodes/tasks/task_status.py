@@ -79,7 +79,7 @@ def describe_variants(loaded: Task, build: BackgroundBuild | None) -> dict[str, 
 
 
 def session_values(session: Session) -> dict[str, object]:
-    """Verdict and real-time settings of a process."""
+    """Verdicts, of now and of the start, and real-time settings of a process."""
     values: dict[str, object] = {}
     try:
         executor = session.executor
@@ -90,12 +90,13 @@ def session_values(session: Session) -> dict[str, object]:
         values |= executor.describe()
     if session.cohort_slowdown:
         factors = (f"{count}: {factor:.2f}" for count, factor in session.cohort_slowdown.items())
-        values["cohort_slowdown"] = ", ".join(factors)
-    verdict = session.verdict
-    if verdict is not None:
-        values["schedulable"] = verdict.schedulable
-        values["utilization"] = verdict.utilization
-        values["schedulability"] = str(verdict)
+        values["cohort_slowdown_at_start"] = ", ".join(factors)
+    if (present := session.judge()) is not None:
+        values["schedulable"] = present.verdict.schedulable
+        values["utilization"] = present.verdict.utilization
+        values["schedulability"] = str(present.verdict)
+        values["rates"] = present.describe_rates()
+        values["schedulability_at_start"] = str(session.verdict)
     if executor is not None:
         for setting in executor.realtime.settings:
             state = "applied" if setting.applied else "NOT applied"
@@ -118,6 +119,12 @@ def describe_counts(snapshot: TaskSnapshot, published: int) -> dict[str, object]
     values |= {
         f"budget_ms.{variant}": " + ".join(f"{b:.3f}" for b in budgets)
         for variant, budgets in snapshot.budgets_ms.items()
+    }
+    values |= {
+        f"cpu_ms.{variant}": ", ".join(
+            f"{stage} {cpu_ms:.2f} of {wall_ms:.2f}" for stage, (wall_ms, cpu_ms) in stages.items()
+        )
+        for variant, stages in snapshot.stage_ms.items()
     }
     values |= {f"cancel_ms.{v}": f"{ms:.3f}" for v, ms in snapshot.cancel_ms.items()}
     if snapshot.last_failure:

@@ -150,9 +150,10 @@ def test_workbook(trace, tmp_path):
     summary = {tuple(row[:3]): row for row in sheets["summary"] if len(row) > 3}
     execution = summary["detector", "full@null", "execution"]
     assert execution[3:5] == ["3", "10"]  # two of the first twelve and the late one
-    assert float(execution[10]) == 50.0
+    # The cells of p99 and p99.9 are empty: of three times they would be the highest.
+    assert float(execution[8]) == 50.0
     response = summary["detector", "full@null", "response"]
-    assert float(response[12]) == pytest.approx(1 / 3)
+    assert float(response[10]) == pytest.approx(1 / 3)
     assert ["first", "machine: cpu", "Some CPU"] in sheets["summary"]
 
 

@@ -32,7 +32,7 @@ from jetson_dnn_rt.lab.wcet.samples import (
 )
 from jetson_dnn_rt.safety.utf8_paths import escape
 from jetson_dnn_rt.traces.reader import Trace
-from jetson_dnn_rt.traces.summary import order_statistic
+from jetson_dnn_rt.traces.summary import has_quantile, order_statistic
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -325,7 +325,12 @@ def _summarize(sample: Sample, times: str) -> Row:
         *counts,
         ordered[0] / 1e6,
         float(sample.times_ns.mean()) / 1e6,
-        *(order_statistic(ordered, quantile) / 1e6 for quantile in (0.5, 0.99, 0.999)),
+        *(
+            order_statistic(ordered, quantile) / 1e6
+            if has_quantile(len(ordered), quantile) or quantile == 0.5
+            else None
+            for quantile in (0.5, 0.99, 0.999)
+        ),
         ordered[-1] / 1e6,
         sample.deadline_ns / 1e6 if sample.deadline_ns else None,
         over,
