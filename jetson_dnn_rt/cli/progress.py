@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import sys
 import threading
@@ -18,6 +19,9 @@ from jetson_dnn_rt.traces.summary import RunSummary
 
 TERMINAL_PERIOD_S = 0.5
 FILE_PERIOD_S = 5.0
+LEAST_ITEMS = 2
+"""Items that must have ended before the time of all others is estimated by theirs."""
+
 _ERASE = "\r\x1b[K"
 
 
@@ -99,7 +103,8 @@ class PhaseProgress(_Line):
         self._clock = clock
         self._label, self._item, self._total = "", 0, 0
         self._phase = ""
-        self._begin_s = self._item_begin_s = self._phase_begin_s = self._shown_s = clock()
+        self._item_begin_s = self._phase_begin_s = self._shown_s = clock()
+        self._ends_s: list[float] = []  # of the items, after the begin of the first
 
     def __enter__(self) -> PhaseProgress:
         return self
@@ -108,7 +113,8 @@ class PhaseProgress(_Line):
         """Name the work that begins: number `item` of `total`, counted from 1."""
         self._item_begin_s = self._clock()
         if item == 1:
-            self._begin_s = self._item_begin_s
+            self._ends_s = []
+        self._ends_s.append(self._item_begin_s)
         self._label, self._item, self._total = label, item, total
         self._phase = ""
 
@@ -135,12 +141,17 @@ class PhaseProgress(_Line):
         if 0 < done < total and now_s - self._phase_begin_s >= 1.0:
             phase_s = (now_s - self._phase_begin_s) / done * (total - done)
             parts.append(f"{format_duration(phase_s)} left")
-        if self._item > 1:
-            mean_s = (self._item_begin_s - self._begin_s) / (self._item - 1)
+        if len(self._ends_s) > LEAST_ITEMS:
+            times_s = [end - begin for begin, end in itertools.pairwise(self._ends_s)]
+            spent_s, more = now_s - self._item_begin_s, self._total - self._item
             # An item may take longer than those before it, for instance one that is tuned.
-            this_s = max(phase_s, mean_s - (now_s - self._item_begin_s))
-            left_s = this_s + mean_s * (self._total - self._item)
-            parts.append(f"all: about {format_duration(left_s)} left")
+            low, high = (
+                format_duration(max(phase_s, one_s - spent_s) + one_s * more)
+                for one_s in (min(times_s), max(times_s))
+            )
+            parts.append(
+                f"all: {low if low == high else f'{low} to {high}'} left, if like those before"
+            )
         return ", ".join(parts)
 
 

@@ -334,3 +334,8 @@ def _check(report: GraphReport, recorder: Recorder, *, interrupted: bool) -> Non
             raise SourceError(f"{camera.name}: {camera.error}")
     if not interrupted and not any(counts.released for counts in report.counts.values()):
         raise SourceError("no frame came")
+    if silent := [name for name, counts in report.counts.items() if not counts.released]:
+        raise SourceError(
+            f"no frame reached {', '.join(silent)}; fix: in its section `camera: NAME`, one of "
+            f"{', '.join(report.cameras) or 'none, for there is none'}; or leave the task out"
+        )

@@ -28,6 +28,9 @@ from jetson_dnn_rt.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
 
+SHORT_MS = 1.0
+"""A shorter deadline was probably meant in seconds."""
+
 Overrides = Mapping[str, Mapping[str, Any]]
 """Values that override those of a file, by node and by their ROS names."""
 
@@ -104,7 +107,14 @@ def read_task(
 ) -> TaskConfig:
     """Check the values of one task; `camera` is the default of its parameter."""
     defaults: dict[str, Any] = {"name": name, "camera": camera, **defaults_of(name)}
-    return file.read(TaskConfig, name, overrides, **defaults)
+    task = file.read(TaskConfig, name, overrides, **defaults)
+    if 0.0 < task.deadline_ms < SHORT_MS:
+        logger.warning(
+            "%s: deadline_ms: %g is %g microseconds; for a deadline of %g s: deadline_ms: %g",
+            name, task.deadline_ms, 1e3 * task.deadline_ms, task.deadline_ms,
+            1e3 * task.deadline_ms,
+        )  # fmt: skip
+    return task
 
 
 def default_camera(task: str, cameras: Sequence[str]) -> str:
@@ -123,8 +133,10 @@ def refuse_shared_topics(outputs: Mapping[str, Sequence[str]]) -> None:
         owner = owners.setdefault(topic, task)
         if owner != task:
             raise ConfigurationError(
-                f"tasks {owner} and {task} both publish {topic}: give one a namespace, as in "
-                f"tasks: [{owner}, other/{task}]"
+                f"tasks {owner} and {task} both publish {topic}; fix: where {task} does something "
+                f"else, set its `kind`; otherwise give one a namespace and name its camera: "
+                f"tasks: [{owner}, other/{task}], and in the section of other/{task} `camera: "
+                "NAME`, or image_raw remapped (docs/launching.md, two tasks on one camera)"
             )
 
 

@@ -179,7 +179,8 @@ def analyse(
 
 
 def _ms(time_ns: int) -> str:
-    return f"{time_ns / 1e6:.1f} ms"
+    # A deadline of microseconds is a mistake that is to be seen.
+    return f"{time_ns / 1e6:{'.2g' if 1_000 <= time_ns < 1_000_000 else '.1f'}} ms"
 
 
 def _judge(

@@ -476,6 +476,13 @@ def test_progress_in_a_file_is_whole_lines_now_and_then():
     progress.begin("detector b", 2, 4)
     now[0] += 0.25
     progress("recovery", 1, 10)
+    now[0] += 99.75
+    progress.begin("detector c", 3, 4)
+    progress("recovery", 1, 10)
+    now[0] += 5.0
+    progress.begin("detector d", 4, 4)
+    now[0] += 5.0
+    progress("timing", 0, 1)
     assert stream.getvalue().splitlines() == [
         "detector a (1 of 4): recovery 0 of 100, 0 %",
         "detector a (1 of 4): recovery 20 of 100, 20 %, 0:20 left",
@@ -484,22 +491,28 @@ def test_progress_in_a_file_is_whole_lines_now_and_then():
         "detector a (1 of 4): recovery 80 of 100, 80 %, 0:05 left",
         "detector a (1 of 4): recovery 100 of 100, 100 %",
         "detector a (1 of 4): timing",
-        # The first of four took 25.25 s, so does each of the others.
-        "detector b (2 of 4): recovery 1 of 10, 10 %, all: about 1:16 left",
+        # One of four says nothing about the others; two took 25.25 and 100 s.
+        "detector b (2 of 4): recovery 1 of 10, 10 %",
+        "detector c (3 of 4): recovery 1 of 10, 10 %, "
+        "all: 0:51 to 3:20 left, if like those before",
+        "detector d (4 of 4): timing, all: 0:00 to 1:35 left, if like those before",
     ]
 
 
 def test_what_takes_longer_than_those_before_it_counts_into_the_whole():
     stream, now = io.StringIO(), [0.0]
     progress = PhaseProgress(stream, lambda: now[0])
-    progress.begin("detector a", 1, 2)
+    progress.begin("detector a", 1, 3)
     now[0] = 8.0
-    progress.begin("detector b", 2, 2)
+    progress.begin("detector b", 2, 3)
+    now[0] = 16.0
+    progress.begin("detector c", 3, 3)
     progress("tuning", 0, 100)
-    now[0] = 68.0
+    now[0] = 76.0
     progress("tuning", 10, 100)
     assert stream.getvalue().splitlines()[-1] == (
-        "detector b (2 of 2): tuning 10 of 100, 10 %, 9:00 left, all: about 9:00 left"
+        "detector c (3 of 3): tuning 10 of 100, 10 %, 9:00 left, "
+        "all: 9:00 left, if like those before"
     )
 
 

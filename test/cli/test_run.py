@@ -113,6 +113,31 @@ def test_built_in_networks_load_no_torch(variant, tmp_path):
         assert variant in (None, *task["variants"])
 
 
+TWO_CAMERAS = """
+/**/perception:
+  ros__parameters:
+    cameras: [front/camera, rear/camera]
+    tasks: [front/detector, rear/detector, other/front/cars]
+/**/camera:
+  ros__parameters: {source: "synthetic:96x64"}
+/**/detector:
+  ros__parameters: {model: "null:0.1", deadline_ms: 5000.0, engine_cache: none}
+/**/cars:
+  ros__parameters: {model: "null:0.1", deadline_ms: 5000.0, engine_cache: none, camera: "CAMERA"}
+"""
+
+
+@pytest.mark.parametrize("camera", ["", "front/camera"])
+def test_a_task_that_no_frame_reached_fails_the_run(tmp_path, capfd, camera):
+    """Two detectors on one of two cameras: the old advice led to one without frames, exit 0."""
+    path = tmp_path / "two.yaml"
+    path.write_text(TWO_CAMERAS.replace("CAMERA", camera))
+    code = main(["run", "--params", str(path), "--frames", "3"])
+    text = capfd.readouterr().err
+    assert code == (0 if camera else 1), text
+    assert ("no frame reached other/front/cars; fix: " in text) is not bool(camera)
+
+
 def test_table_and_output_folder(tmp_path, capfd):
     folder = tmp_path / "out"
     assert run("--frames", "8", *WIDE, "--output", str(folder)) == 0

@@ -370,7 +370,7 @@ _TASKS = "perception: {ros__parameters: {tasks: [TASKS], cameras: [camera, rear/
         (
             _TASKS.replace("TASKS", "a, b"),
             {"composed": "false"},
-            "tasks a and b both publish /detections: give one a namespace",
+            "tasks a and b both publish /detections; fix: where b does something else, set",
         ),
         (
             _TASKS.replace("TASKS", "a") + "a: {ros__parameters: {camera: left}}",

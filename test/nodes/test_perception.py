@@ -198,7 +198,7 @@ def test_a_fault_of_a_task_is_logged_once(ros, capfd):
 def test_two_tasks_on_one_output_topic_are_refused(ros):
     node = ros.make(PerceptionNode, overrides={"perception": {"tasks": ["one", "two"]}})
     assert not node.autostart()
-    assert "both publish /detections: give one a namespace" in node.fault
+    assert "both publish /detections; fix: where two does something else, set" in node.fault
 
 
 def test_an_unknown_camera_is_refused(ros):

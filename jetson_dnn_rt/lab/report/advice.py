@@ -36,7 +36,7 @@ _FEW = 5
 
 _MEANINGS = {
     "budget": "the measured time did not fit before the deadline any more",
-    "blocking": "a stage of another task would have run too long before it",
+    "blocking": "a stage that had begun would have run too long before it",
     "stale": "the frame was too old when it arrived",
     FROZEN: "the frame had the stamp of the one before",
     STAMP: "the frame's stamp did not tell its age",
