@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
-from lifecycle_msgs.srv import ChangeState
+from lifecycle_msgs.srv import ChangeState, GetAvailableStates, GetAvailableTransitions, GetState
 from rcl_interfaces.msg import SetParametersResult
+from rcl_interfaces.srv import DescribeParameters, GetParameters, GetParameterTypes, ListParameters
 from rclpy.clock import Clock, ClockType
 from rclpy.exceptions import ParameterException
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
@@ -43,6 +44,7 @@ from jetson_dnn_rt.nodes.process.distribution import (
 )
 from jetson_dnn_rt.nodes.process.guard import guard, guard_client, guard_service
 from jetson_dnn_rt.nodes.process.late_answer import answer_late
+from jetson_dnn_rt.nodes.process.paced_answers import PacedAnswers
 from jetson_dnn_rt.nodes.process.parameters import ParameterSet, gate_of
 from jetson_dnn_rt.nodes.process.qos import EventPoller, make_events, narrow_overrides
 from jetson_dnn_rt.printable import make_printable
@@ -59,6 +61,12 @@ LONGEST_REASON = 2000
 
 LONGEST_NAME = 100
 """Characters of a name from the network, in the log."""
+
+TELLING = (
+    *(DescribeParameters, GetParameters, GetParameterTypes, ListParameters),
+    *(GetState, GetAvailableStates, GetAvailableTransitions),
+)
+"""Services of every node that change nothing."""
 
 SUCCESS = TransitionCallbackReturn.SUCCESS
 FAILURE = TransitionCallbackReturn.FAILURE
@@ -160,6 +168,10 @@ class ManagedNode(LifecycleNode):
             )
             if service.srv_type is ChangeState:
                 answer_late(service, f"transition of {name}", self._accept, self._end_request)
+        self._answers = PacedAnswers(name)
+        for service in self.services:
+            if service.srv_type in TELLING:
+                self._answers.pace(service)
         self.fault = ""
         self.fault_parameter = ""  # whose value is to blame for it, where that is known
         self._is_silent = False
@@ -395,6 +407,7 @@ class ManagedNode(LifecycleNode):
     def destroy_node(self) -> None:
         """Destroy the node and everything it made."""
         self._live.clear()
+        self._answers.close()
         super().destroy_node()
         release_state(self)
 
