@@ -140,8 +140,10 @@ class Start:
         self._polls += 1
         # Nodes subscribe when they become active, with models loaded and warmed up.
         there = node.get_subscriptions_info_by_topic(self._topic)
+        # A node may have several: until it knows the player, or for want of one reliability.
+        nodes = {(one.node_namespace, one.node_name) for one in there}
         if not self._is_started:
-            if len(there) >= self._wanted:
+            if len(nodes) >= self._wanted:
                 self._is_started = True
                 return [self._player, self.poll()]
             if self._polls % SAY_EVERY == 1:
@@ -152,7 +154,7 @@ class Start:
             return []
         players = node.get_publishers_info_by_topic(self._topic)
         seen = {(one.node_name, tuple(one.endpoint_gid)) for one in there}
-        is_same = len(there) >= self._wanted and seen == self._seen
+        is_same = len(nodes) >= self._wanted and seen == self._seen
         is_there = any(one.node_name == PLAYER for one in players)
         self._settled = self._settled + 1 if is_same and is_there else 0
         self._seen = seen
