@@ -66,6 +66,7 @@ OTHERS = "others"
 STATUS_KINDS = (
     *("task_status", "processing_time_status", "drift_status"),
     *("camera_status", "process_status", "policy_status"),
+    *("name_status", "perception_status"),
 )
 """Statuses of this package's nodes on ``/diagnostics``: ``<node>: <kind>``."""
 

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -234,3 +236,12 @@ def test_statuses_are_bounded(graph):
     view = graph.snapshot()
     assert len(view.warnings) == module.MOST_STATUSES
     assert view.dropped == {"too many statuses": 1}
+
+
+def test_every_status_that_a_node_publishes_is_shown():
+    """But those that are named by a topic, which say what the task's own does."""
+    nodes = Path(module.__file__).parents[1] / "nodes"
+    texts = [file.read_text("utf-8") for file in nodes.rglob("*.py")]
+    names = {name for text in texts for name in re.findall(r'"([a-z]+(?:_[a-z]+)*_status)"', text)}
+    assert {"task_status", "name_status", "process_status", "perception_status"} <= names
+    assert names - {"image_status", "result_status"} == set(module.STATUS_KINDS)
