@@ -225,6 +225,11 @@ def test_a_python_is_found_that_runs(tmp_path, monkeypatch):
     monkeypatch.setenv("PYENV_ROOT", os.fspath(tmp_path))
     assert setup_env.find_python("3.99") == os.fspath(real)
     assert setup_env.find_python("3.98") is None
+    monkeypatch.delenv("PYENV_ROOT")
+    monkeypatch.setenv("HOME", os.fspath(tmp_path / "home"))
+    assert setup_env.find_python("3.99") is None
+    monkeypatch.setattr(sys, "base_prefix", os.fspath(tmp_path / "versions/3.11.7"))
+    assert setup_env.find_python("3.99") == os.fspath(real)
 
 
 def test_without_its_python_a_lane_is_left_out_aloud(tmp_path, monkeypatch, capsys):

@@ -23,7 +23,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -397,12 +397,14 @@ def find_lowest(groups: Iterable[str]) -> dict[str, str]:
 
 def find_python(version: str) -> str | None:
     """Return an interpreter of a minor version, such as 3.10: in the path, of pyenv or of uv."""
+    # Beside the Python that runs this, too: HOME may be another's.
     pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
-    places = {
-        pyenv / "versions": f"{version}.*",
-        Path.home() / ".local/share/uv/python": f"cpython-{version}.*",
-    }
-    found = [place.glob(f"{name}/bin/python{version}") for place, name in places.items()]
+    places = (
+        Path(sys.base_prefix).parent,
+        *(pyenv / "versions", Path.home() / ".local/share/uv/python"),
+    )
+    names = (f"{kind}{version}.*/bin/python{version}" for kind in ("", "cpython-"))
+    found = [place.glob(name) for place, name in product(places, names)]
     candidates = [shutil.which(f"python{version}"), *map(os.fspath, chain(*found))]
     program = "import sys, venv, ensurepip; print('%d.%d' % sys.version_info[:2])"
     for python in candidates:
