@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jetson_dnn_rt.cli.library import format_figures
 from jetson_dnn_rt.clock import SteadyClock, VirtualClock
 from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.frames import Frame
@@ -58,6 +59,13 @@ def make(spec, time_ms=5.0, memory=10**7, device=0, agreement=0.97):
 
 
 # -- distribution ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("count", "p99"), [(99, None), (100, "0.10")])
+def test_a_p99_that_is_the_longest_time_is_not_printed(count, p99):
+    total = TimeDistribution.of("total", [1_000 * (number + 1) for number in range(count)])
+    measured = replace(make(FULL), total=total)
+    assert format_figures(measured)[1] == p99
 
 
 def test_quantiles_are_times_that_occurred():

@@ -432,8 +432,10 @@ def _describe_task(task: TaskView) -> str:
         text += f" &nbsp; {task.rate_hz:.1f} Hz"
     if not math.isnan(task.miss_ratio):
         text += f" &nbsp; {100 * task.miss_ratio:.1f} % missed"
+    if not math.isnan(task.p50_ms):
+        text += f" &nbsp; p50 {task.p50_ms:.1f} ms"
     if not math.isnan(task.p99_ms):
-        text += f" &nbsp; p50 {task.p50_ms:.1f} ms, p99 {task.p99_ms:.1f} ms"
+        text += f", p99 {task.p99_ms:.1f} ms"
     return text
 
 
