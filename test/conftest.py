@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import os
+import random
 import sys
 import threading
 import time
@@ -147,6 +148,27 @@ def ended_workers():
             one.join(max(0.0, end_s - time.monotonic()))
     names = [one.name for one in left if one not in before and one.is_alive()]
     assert not names, f"the test left {names} running: stop its executor"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup():
+    """Let fixtures draw the same, whatever drew before."""
+    seed_generators()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call():
+    """Let a test draw the same, whichever fixtures of others were made on the way."""
+    seed_generators()
+
+
+def seed_generators():
+    """Seed those that have a state of the process."""
+    random.seed(0)
+    if (numpy := sys.modules.get("numpy")) is not None:
+        numpy.random.seed(0)
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.manual_seed(0)
 
 
 def pytest_sessionfinish():

@@ -15,6 +15,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 from property_examples import DRAWN, FIXED
 
@@ -64,6 +65,19 @@ def test_examples_do_not_depend_on_the_order_of_hashes(alone):
 def test_the_other_profile_draws_fresh_examples(alone):
     assert draw(DRAWN) != alone
     assert draw(DRAWN) != draw(DRAWN)
+
+
+DRAWN_BEFORE = []
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_each_test_begins_with_the_same_random_numbers(number):
+    """Networks with random weights, above all, whose values are compared."""
+    drawn = [random.random(), np.random.rand()]  # noqa: NPY002 - libraries use it
+    if (torch := sys.modules.get("torch")) is not None:
+        drawn.append(torch.rand(1).item())
+    DRAWN_BEFORE.append(drawn)
+    assert drawn == DRAWN_BEFORE[0]
 
 
 def test_this_run_has_the_same_examples_each_time(request):
