@@ -14,6 +14,7 @@ import re
 import sys
 import sysconfig
 import xml.etree.ElementTree as ElementTree
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -68,9 +69,14 @@ def imported_modules(folder):
                 yield from ((alias.name.partition(".")[0], file) for alias in node.names)
             elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
                 yield node.module.partition(".")[0], file
-            elif isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in IMPORTERS:
+            elif isinstance(node, ast.Call) and name_of(node.func) in IMPORTERS:
                 for text in filter(None, map(read_text, ast.walk(node))):
                     yield text.partition(".")[0], file
+
+
+def name_of(function):
+    """Return the last part of a function's name."""
+    return getattr(function, "attr", getattr(function, "id", ""))
 
 
 def read_text(node):
@@ -79,6 +85,7 @@ def read_text(node):
     return text if re.fullmatch(r"[a-z]\w*(\.\w+)*", text) else ""
 
 
+@cache
 def list_foreign(folder):
     """Modules that are neither of Python nor of this package, with a file that imports each."""
     own = {"jetson_dnn_rt", "compression", *sys.stdlib_module_names}  # compression: Python 3.14

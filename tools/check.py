@@ -55,7 +55,7 @@ LANES = {"3.10": "the lowest versions allowed", "3.13": "the newest versions"}
 LANE = (
     *("pytest", "--durations=10", "-m", "not slow and not nightly"),
     *(f"test/{room}" for room in ("config", "cameras", "models", "platforms", "traces")),
-    *(f"test/scheduling/test_{name}.py" for name in ("engine", "selection", "queue", "places")),
+    *(f"test/scheduling/test_{name}.py" for name in ("engine", "selection", "queue")),
     *(f"test/runtime/test_{name}.py" for name in ("executor", "session", "realtime")),
     *(f"test/nodes/test_{name}.py" for name in ("conversion", "camera_node", "task_node")),
     *("test/nodes/test_perception.py", "test/variants/test_compiled_network.py"),
