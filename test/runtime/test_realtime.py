@@ -19,11 +19,12 @@ pytestmark = pytest.mark.freezes
 
 
 @pytest.fixture
-def restored():
+def restored(monkeypatch):
     interval, cores = sys.getswitchinterval(), os.sched_getaffinity(0)
     policy, parameter = os.sched_getscheduler(0), os.sched_getparam(0)
     gc.unfreeze()
     yield
+    monkeypatch.undo()  # calls that are refused, which is otherwise undone behind this
     sys.setswitchinterval(interval)
     os.sched_setaffinity(0, cores)
     os.sched_setscheduler(0, policy, parameter)
