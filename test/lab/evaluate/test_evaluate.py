@@ -215,6 +215,14 @@ def test_accuracy_on_labelled_photos(capsys, tmp_path, params):
     release()
 
 
+def in_eight_bits(file):
+    """Bytes of a picture's file, which a message with grey of 16 bits would not be accepted with."""
+    data = file.read_bytes()
+    if file.suffix != ".png" or cv2.imread(str(file), cv2.IMREAD_UNCHANGED).dtype != np.uint16:
+        return data
+    return cv2.imencode(".png", read_image(file))[1].tobytes()
+
+
 @pytest.fixture(params=["photos", "raw", "jpeg"])
 def mixed(request, tmp_path):
     """A hundred pictures of different sizes, and one that is none: as files or in a bag."""
@@ -227,7 +235,7 @@ def mixed(request, tmp_path):
         messages = []
         for file in sorted(folder.iterdir()):
             if request.param == "jpeg":
-                messages.append(make_compressed(file.read_bytes()))
+                messages.append(make_compressed(in_eight_bits(file)))
             elif file.name == "050a.jpg":
                 messages.append(make_image(7, encoding="bayer?"))
             else:
