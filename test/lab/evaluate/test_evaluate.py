@@ -216,7 +216,7 @@ def test_accuracy_on_labelled_photos(capsys, tmp_path, params):
 
 
 def in_eight_bits(file):
-    """Bytes of a picture's file, which a message with grey of 16 bits would not be accepted with."""
+    """Bytes of a picture's file, of 8 bits: a message with grey of 16 is refused."""
     data = file.read_bytes()
     if file.suffix != ".png" or cv2.imread(str(file), cv2.IMREAD_UNCHANGED).dtype != np.uint16:
         return data
