@@ -3,8 +3,8 @@
 
 """Runs the nodes on a recorded bag, under its clock, from its first frame on.
 
-`ros2 bag play` starts paused and waits for nobody: it is told to go on once every task takes
-frames and knows it.
+`ros2 bag play` does not wait for subscribers: it is started paused, and resumed once every task
+subscribes and has discovered it.
 
 All arguments of perception.launch.py apply here too. To lose no frame, and for statistics, use
 `jetson-dnn-rt evaluate`, which reads the bag itself.
@@ -58,14 +58,14 @@ SAY_EVERY = 50
 """Polls between two progress lines: ten seconds."""
 
 SETTLED_POLLS = 5
-"""So many polls long the subscriptions must have stayed the same with the player there: those of
-the tasks may be made anew when they see what it offers."""
+"""Polls over which the subscriptions must not have changed with the player there: with
+`input_qos: auto` the tasks may replace theirs when they discover what it offers."""
 
 PLAYER = "rosbag2_player"
 RESUME = (f"/{PLAYER}/resume", "rosbag2_interfaces/srv/Resume")
 
 ACK_LIMIT_MS = "5000"
-"""The player waits so long at its end for messages that have not arrived."""
+"""Longest time for which the player waits at its end until messages are acknowledged."""
 
 DRAIN_S = 2.0
 """Time from the end of the bag to that of the nodes, for the last jobs."""
@@ -112,7 +112,7 @@ def play(arguments, bag, topic):
 
 
 def resume():
-    """Tell the player to go on."""
+    """Resume the player."""
 
     def end(event, context):
         if event.returncode:
@@ -140,7 +140,7 @@ class Start:
         self._polls += 1
         # Nodes subscribe when they become active, with models loaded and warmed up.
         there = node.get_subscriptions_info_by_topic(self._topic)
-        # A node may have several: until it knows the player, or for want of one reliability.
+        # A node may have two subscriptions as long as it has not discovered the player.
         nodes = {(one.node_namespace, one.node_name) for one in there}
         if not self._is_started:
             if len(nodes) >= self._wanted:

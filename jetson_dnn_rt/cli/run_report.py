@@ -169,14 +169,13 @@ def _row(name: str, task: TaskSummary) -> list[Cell]:
 
 
 def _describe_deadlines(task: TaskSummary) -> Cell:
-    """The deadline, or all that a task had, in the order of their lengths."""
-    if len(task.deadlines_ns) < 2:
+    """The deadline, or all that a task had, shortest first."""
+    deadlines_ms = [deadline_ns / 1e6 for deadline_ns in sorted(task.deadlines_ns)]
+    if len(deadlines_ms) < 2:
         return task.deadline_ns / 1e6
-    *first, last = sorted(task.deadlines_ns)
-    if len(first) > 3:
-        first = [first[0]]
-        return f"{first[0] / 1e6:g} to {last / 1e6:g} ({len(task.deadlines_ns)})"
-    return ", ".join(f"{deadline_ns / 1e6:g}" for deadline_ns in (*first, last))
+    if len(deadlines_ms) > 4:
+        return f"{deadlines_ms[0]:g} to {deadlines_ms[-1]:g} ({len(deadlines_ms)})"
+    return ", ".join(f"{deadline_ms:g}" for deadline_ms in deadlines_ms)
 
 
 def write_output(folder: Path, report: GraphReport, recorder: Recorder) -> list[Path]:

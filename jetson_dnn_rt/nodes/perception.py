@@ -23,7 +23,7 @@ from jetson_dnn_rt.config.task import AUTO, follows_load
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.nodes.cameras.camera import CameraNode
 from jetson_dnn_rt.nodes.coordinator.coordinator_node import CoordinatorNode
-from jetson_dnn_rt.nodes.process.arguments import find_params_files, refuse_foreign_rules
+from jetson_dnn_rt.nodes.process.arguments import find_params_files, refuse_rules_of_other_nodes
 from jetson_dnn_rt.nodes.process.lifecycle import (
     SUCCESS,
     LedNodeError,
@@ -154,7 +154,7 @@ class PerceptionNode(ManagedNode):
         ConfigurationError: one is misspelt. rclpy itself drops what matches no node.
         """
         nodes = [self.get_name(), *(node.get_name() for node in self.children)]
-        refuse_foreign_rules(arguments, nodes)
+        refuse_rules_of_other_nodes(arguments, nodes)
         notes: list[str] = []
         if files := find_params_files(arguments):
             self.parameter_file = file = read_parameter_files(files, self.get_namespace())

@@ -1,7 +1,7 @@
 # Copyright 2026 jetson_dnn_rt authors
 # SPDX-License-Identifier: Apache-2.0
 
-"""Load of the machine: what this process and what other programs use of the cores.
+"""CPU load: what this process and what other programs use of the cores.
 
 A stage that takes 40 ms instead of 20 is slower, or waits for a core that another program has: its
 wall time alone does not tell which. The kernel counts what every core did (``/proc/stat``), the
@@ -19,18 +19,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 WINDOW_NS, STEP_NS = 5_000_000_000, 900_000_000
-"""Loads are means over this time, of readings that are this far apart at least."""
+"""Time over which a load is averaged, and least time between two readings."""
 
 MOST_THREADS = 256
-"""Whose waiting is read, some microseconds each: the rest is left out."""
+"""Threads whose waiting time is read, at some microseconds each; further ones are left out."""
 
 OTHERS, FULL, WAITING = 0.25, 0.9, 0.1
-"""Cores of other programs from which on they may matter; share of the cores that is all of them;
-cores' worth of waiting from which on this process is held up."""
+"""Least use by other programs that can matter, in cores; share of all cores that counts as all;
+seconds of waiting in each second above which this process is held up."""
 
 _BUSY = (0, 1, 2, 5, 6, 7)
-"""Columns of a core in /proc/stat that are work: user, nice, system, irq, softirq, and steal,
-which is that of other virtual machines."""
+"""Columns of a core in /proc/stat that are work: user, nice, system, irq, softirq, and steal (of
+other virtual machines)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class Load:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether other programs have cores that this process would need."""
+        """Whether other programs take cores that this process needs."""
         if self.others is None or self.others < OTHERS:
             return False
         full = self.own + self.others >= FULL * self.cores
@@ -162,12 +162,12 @@ def compare(before: CpuReading, after: CpuReading) -> Load | None:
 
 
 class LoadWatch:
-    """The load of the last seconds, for whoever asks, on any thread.
+    """The load of the last seconds, on any thread.
 
-    It reads the counters when it is asked, at most once in `STEP_NS`: nothing else runs for it.
+    Counters are read in `look`, at most once in `STEP_NS`: there is no thread for it.
     """
 
-    def __init__(self, read: Callable[[], CpuReading] | None = None) -> None:
+    def __init__(self, read: Callable[[], CpuReading] = read_cpu) -> None:
         self._read = read
         self._lock = threading.Lock()
         self._readings: deque[CpuReading] = deque()
@@ -177,11 +177,10 @@ class LoadWatch:
         with self._lock:
             readings = self._readings
             if not readings or time.monotonic_ns() - readings[-1].at_ns >= STEP_NS:
-                readings.append((self._read or read_cpu)())
+                readings.append(self._read())
             last = readings[-1]
             while len(readings) > 2 and last.at_ns - readings[1].at_ns >= WINDOW_NS:
                 readings.popleft()
-            # After a pause, as while nobody looked, the mean is of the time since the last look.
             return compare(readings[0], last)
 
     def clear(self) -> None:
@@ -191,4 +190,4 @@ class LoadWatch:
 
 
 LOAD = LoadWatch()
-"""That of this process."""
+"""The watch of this process."""

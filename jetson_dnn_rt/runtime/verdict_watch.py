@@ -1,10 +1,10 @@
 # Copyright 2026 jetson_dnn_rt authors
 # SPDX-License-Identifier: Apache-2.0
 
-"""Schedulability as it is now: with present budgets and deadlines, and rates as frames arrive.
+"""Present schedulability: with learned budgets, present deadlines and measured rates.
 
-The verdict of a start rests on a few warm-up runs and on the rates that were asked for. A machine
-that was busy then, a deadline that was changed since, or a topic at another rate make it wrong.
+The verdict at the start rests on a few warm-up runs and on expected rates. It is wrong if the
+machine was busy then, a deadline has been changed, or a topic has another rate.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from jetson_dnn_rt.runtime.executor import Executor
 from jetson_dnn_rt.scheduling.analysis import Verdict
 
 PERIOD_NS = 900_000_000
-"""A verdict is this old at most; diagnostics, which several nodes make, come once a second."""
+"""Greatest age of a verdict; the diagnostics of several nodes ask for it once a second."""
 
 READINGS = 11
 """Counts of released frames that are kept: rates are those of the last ten seconds."""
@@ -27,7 +27,8 @@ LEAST_FRAMES = 5
 """With fewer in that time the rate is not known: the expected one is assumed."""
 
 MOST_POINTS = 5_000
-"""Of the demand test, some milliseconds: diagnostics share a thread with the image callbacks."""
+"""Points of the demand test, which take some milliseconds: diagnostics share a thread with the
+image callbacks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ class VerdictWatch:
         self._last_ns = 0
 
     def judge(self, executor: Executor, now_ns: int, *, over: bool = False) -> PresentVerdict:
-        """The verdict of now; `over` when no frame comes any more: the rates stay as they were.
+        """The present verdict; with `over` frames have ceased, and the rates stay as they were.
 
         `NotAnsweringError` when a thread keeps the executor's lock.
         """
@@ -88,16 +89,15 @@ class VerdictWatch:
 
     def _find_period_ns(self, task: str) -> int | None:
         """Mean time between two frames lately, rounded down; None with too few frames."""
-        last_ns = last = first_ns = first = None
+        counts: list[tuple[int, int]] = []
         for time_ns, released in reversed(self._readings):
             count = released.get(task)
-            # It was removed, or added anew, since: what was before is of another configuration.
-            if count is None or (first is not None and count > first):
+            # The task was removed or added since: what was before is of another configuration.
+            if count is None or (counts and count > counts[-1][1]):
                 break
-            first_ns, first = time_ns, count
-            if last is None:
-                last_ns, last = time_ns, count
-        if last_ns is None or last is None or first_ns is None or first is None:
+            counts.append((time_ns, count))
+        if not counts:
             return None
+        (last_ns, last), (first_ns, first) = counts[0], counts[-1]
         frames = last - first
         return max(1, (last_ns - first_ns) // frames) if frames >= LEAST_FRAMES else None

@@ -19,11 +19,11 @@ _POINTERS = (
     (b"version https://hawser.github.com/spec/", "Git LFS", "git lfs pull"),
     (b"/annex/objects/", "git-annex", "git annex get"),
 )
-"""Begins of the small files that stand for large ones in a checkout that has not fetched them."""
+"""First bytes of the files that stand for large ones in a checkout without them."""
 
 
 def describe_pointer(head: bytes) -> str:
-    """What a file is that begins so, where it stands for another; empty where it does not."""
+    """Describe a pointer file by its first bytes; empty for any other file."""
     for start, program, command in _POINTERS:
         if head.startswith(start):
             return f"is a pointer of {program}, not the file itself; fetch it: {command}"

@@ -165,7 +165,7 @@ def test_the_form_of_a_file_is_explained(check, text, message):
 
 
 def test_a_section_for_a_node_in_another_namespace_is_refused(check):
-    """STRANGERS 05: the demonstration network ran instead, with a warning."""
+    """Before, the demonstration network ran instead, with a warning."""
     text = section("detector", "model: x")
     message = r"matches no node.*did you mean /front/detector, or /\*\*/detector"
     with pytest.raises(ConfigurationError, match=message):
@@ -177,7 +177,7 @@ def test_a_section_for_a_node_in_another_namespace_is_refused(check):
 
 
 def test_what_a_later_file_leaves_out_is_no_mistake_in_the_first(tmp_path):
-    """STRANGERS R7: the launch file's own overrides made the shipped file look wrong."""
+    """Before, the launch file's own overrides made the shipped file look wrong."""
     theirs, ours = tmp_path / "theirs.yaml", tmp_path / "ours.yaml"
     theirs.write_text(BOTH + section("/**/camera", "seed: 2"))
     ours.write_text(section("/perception", "tasks: [detector], cameras: ['']"))
@@ -215,7 +215,7 @@ MODEL = "model: onnx:x.onnx"
     ],
 )  # fmt: skip
 def test_a_section_that_is_not_for_the_node_alone_is_refused(check_alone, name, text, message):
-    """STRANGERS 05: the demonstration network ran without a word."""
+    """Before, the demonstration network ran without a word."""
     with pytest.raises(ConfigurationError, match=message):
         check_alone(name, text)
 

@@ -16,8 +16,8 @@ from jetson_dnn_rt.nodes.process.arguments import (
     EXECUTABLES,
     find_params_files,
     format_help,
-    refuse_foreign_rules,
-    refuse_foreign_words,
+    refuse_non_ros_arguments,
+    refuse_rules_of_other_nodes,
 )
 from jetson_dnn_rt.nodes.process.running import BAD_CONFIGURATION
 
@@ -27,7 +27,7 @@ DETECTOR = EXECUTABLES["detector"]
 @pytest.mark.parametrize("flag", ["-h", "--help"])
 @pytest.mark.parametrize("executable", EXECUTABLES)
 def test_help_has_every_parameter_and_starts_nothing(executable, flag, monkeypatch, capsys):
-    """STRANGERS R4: it started a node."""
+    """Before, it started a node."""
     monkeypatch.setattr(sys, "argv", [executable, flag])
     monkeypatch.setattr(main, "run_node", None)
     assert getattr(main, executable)() == 0
@@ -56,9 +56,9 @@ def test_help_has_the_defaults_of_the_executable():
     ],
 )
 def test_words_outside_of_ros_args_are_refused(words, fix):
-    """STRANGERS R4: the node started with its defaults."""
+    """Before, the node started with its defaults."""
     with pytest.raises(ConfigurationError) as caught:
-        refuse_foreign_words(DETECTOR, words)
+        refuse_non_ros_arguments(DETECTOR, words)
     assert fix in str(caught.value)
 
 
@@ -73,7 +73,7 @@ def test_such_a_word_ends_the_executable_with_code_2(monkeypatch, capsys):
     "words", [[], ["--ros-args"], ["--ros-args", "-p", "a:=1", "--"], ["--ros-args", "-r", "x:=y"]]
 )
 def test_what_launch_files_give_is_taken(words):
-    refuse_foreign_words(DETECTOR, words)
+    refuse_non_ros_arguments(DETECTOR, words)
 
 
 @pytest.mark.parametrize(
@@ -86,14 +86,14 @@ def test_what_launch_files_give_is_taken(words):
 )
 def test_a_rule_for_a_node_that_is_not_here_is_refused(option, rule, words):
     with pytest.raises(ConfigurationError) as caught:
-        refuse_foreign_rules(["--ros-args", option, rule], ["detector", "camera"])
+        refuse_rules_of_other_nodes(["--ros-args", option, rule], ["detector", "camera"])
     assert words in str(caught.value)
 
 
 def test_rules_for_the_nodes_here_and_for_all_are_taken():
     given = ["-p", "detector:model:=onnx:x", "-p", "model:=onnx:a:b", "-r", "__ns:=/x"]
     given += ["-r", "lidar:points:=/points", "-r", "image_raw:=/image"]
-    refuse_foreign_rules(["--ros-args", *given], ["detector", "camera"])
+    refuse_rules_of_other_nodes(["--ros-args", *given], ["detector", "camera"])
 
 
 def test_parameter_files_are_found_in_their_order():

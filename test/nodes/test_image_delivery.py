@@ -273,10 +273,10 @@ def test_a_loss_explains_another_rate_and_never_hides_an_error():
         arrivals.observe(number * SECOND_NS, number * SECOND_NS, number * SECOND_NS)
     common = {"expected_hz": 2.0, "tolerance": 0.1, "node_state": "active"}
     now = arrivals.snapshot(10 * SECOND_NS)
-    lossy = stream_status(now, loss=(WARN, "1.0 of 2.0 Hz arrive: why"), **common)
+    lossy = stream_status(now, delivery=(WARN, "1.0 of 2.0 Hz arrive: why"), **common)
     assert (lossy.level, lossy.message) == (
         WARN,
         "1.0 Hz instead of 2.0 Hz: 1.0 of 2.0 Hz arrive: why",
     )
-    failed = stream_status(now, loss=(ERROR, "lost"), error="unplugged", **common)
+    failed = stream_status(now, delivery=(ERROR, "lost"), error="unplugged", **common)
     assert (failed.level, failed.message) == (ERROR, "unplugged")

@@ -125,7 +125,7 @@ KNOWN = ("source", "model", "composed")
     ],
 )
 def test_an_argument_that_the_launch_file_has_not_is_refused(name, hint):
-    """STRANGERS R4: it was ignored, with exit code 0."""
+    """Before, it was ignored, with exit code 0."""
     command = ["/opt/ros/x/bin/ros2", "launch", "jetson_dnn_rt", "a.launch.py", f"{name}:=1"]
     given = {**dict.fromkeys(KNOWN, ""), name: "1", "launch-prefix": "gdb"}
     with pytest.raises(ValueError, match=re.escape(f"a.launch.py has no argument {name}")) as e:

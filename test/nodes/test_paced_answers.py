@@ -76,7 +76,7 @@ def test_some_requests_are_answered_at_once_on_the_ros_thread(paced, clock):
 
 
 def test_more_are_answered_in_their_order_at_a_bounded_rate_on_another_thread(paced, clock):
-    """STRANGERS R7: four clients of `describe_parameters` cost a quarter of the frames."""
+    """Before, four clients of `describe_parameters` cost a quarter of the frames."""
     service, count = Service(clock), BURST + 50
     service.wanted = count
     paced.pace(service)

@@ -24,6 +24,7 @@ from jetson_dnn_rt.nodes.reports.diagnostics import (
     processing_status,
     stream_status,
 )
+from jetson_dnn_rt.nodes.reports.losses import LOST_SHARE, MOST_LOST_SHARE
 from jetson_dnn_rt.nodes.reports.stream_rules import STREAM_RULES
 from jetson_dnn_rt.nodes.reports.task_timing import TaskTiming, TimingSnapshot
 from jetson_dnn_rt.nodes.reports.timing_reports import summarize
@@ -134,6 +135,12 @@ def test_the_page_has_the_table_of_quantities_levels_and_thresholds():
     assert "\n".join(rows) in page
     status = stream_status(ArrivalSnapshot(), expected_hz=30.0, tolerance=0.1, node_state="active")
     assert {rule.key for rule in STREAM_RULES} <= {item.key for item in status.values}
+
+
+def test_the_page_has_the_thresholds_of_losses():
+    page = (ROOT / "docs" / "topics.md").read_text()
+    assert f"| WARN | above {100 * LOST_SHARE:.0f} % |\n" in page
+    assert f"| | ERROR | above {100 * MOST_LOST_SHARE:.0f} % |\n" in page
 
 
 def test_what_is_recent_is_of_the_last_frames():

@@ -155,7 +155,7 @@ def test_a_bad_configuration_ends_it_with_code_2(start, argument, text):
 def test_a_file_whose_section_is_for_another_namespace_ends_it_with_code_2(
     start, tmp_path, executable
 ):
-    """STRANGERS 05: the demonstration network ran."""
+    """Before, the demonstration network ran."""
     file = tmp_path / "p.yaml"
     file.write_text("detector: {ros__parameters: {model: 'null:1'}}")
     process = start(executable, "-r", "__ns:=/front", "--params-file", str(file))
@@ -172,7 +172,7 @@ def test_a_file_whose_section_is_for_another_namespace_ends_it_with_code_2(
     ],
 )
 def test_arguments_that_ros_cannot_use_end_it_with_code_2(start, arguments, text):
-    """STRANGERS R7: a traceback."""
+    """Before, it was a traceback."""
     process = start("detector", *arguments)
     assert process.end() == 2, process.said
     assert text in process.said
@@ -180,7 +180,7 @@ def test_arguments_that_ros_cannot_use_end_it_with_code_2(start, arguments, text
 
 
 def test_an_unconfigured_node_says_what_it_waits_for(start):
-    """STRANGERS R4: not a word."""
+    """Before, nothing was logged."""
     process = start("detector", "-r", "__ns:=/front")
     process.wait_for("unconfigured: nothing is loaded and nothing is published yet")
     assert "ros2 lifecycle set /front/detector configure" in process.said
@@ -201,7 +201,7 @@ process.wait()
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_node_ends_when_what_started_it_is_gone(number):
-    """STRANGERS R5: `ros2 launch` that is ended so leaves its processes, with the camera."""
+    """Before, `ros2 launch` that is ended so leaves its processes, with the camera."""
     with subprocess.Popen(
         [sys.executable, "-c", STARTER], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as starter:

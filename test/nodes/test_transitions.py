@@ -444,7 +444,7 @@ def test_an_override_that_cannot_be_used_is_a_refusal_that_names_it(ros, policy,
 
 @pytest.mark.parametrize("label", ["\x1b[2Jconfigure", "configure\nforged", "no_such"])
 def test_a_label_that_is_no_transition_is_refused_and_steers_no_terminal(ros, label, capfd):
-    """STRANGERS R7: escape codes of a label reached the terminal as they came."""
+    """Before, escape codes of a label reached the terminal as they came."""
     ros.make(ManagedNode, "labelled")
     request = ChangeState.Request(transition=Transition(label=label))
     assert not ros.request(ChangeState, "labelled/change_state", request).success

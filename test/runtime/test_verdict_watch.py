@@ -1,7 +1,7 @@
 # Copyright 2026 jetson_dnn_rt authors
 # SPDX-License-Identifier: Apache-2.0
 
-"""The verdict of now: learned budgets, present deadlines, rates as frames arrive. Virtual time."""
+"""The present verdict: learned budgets, present deadlines, measured rates. Virtual time."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def test_paused_it_stays_and_goes_on_with_the_whole_minute(browser, graph):
 
 @pytest.mark.parametrize("width", [1300, 1024])
 def test_every_column_is_in_sight(width, page, graph, tmp_path):
-    """STRANGERS R7: the last one was cut at 1,300 pixels."""
+    """Before, the last one was cut at 1,300 pixels."""
     for task in ("/front/detector", "/a/rather/long/namespace/segmenter_of_lanes"):
         for outcome in ("met", "late", "skipped", "aborted", "failed", "superseded"):
             add(graph, task, outcome, 123.4, "tucker-0.50@tensorrt-fp16")

@@ -89,7 +89,7 @@ SETTLED = round(top.SETTLE_S / top.POLL_S)
 
 
 def test_one_table_waits_for_data_and_not_for_a_time():
-    """STRANGERS R7: discovery took the three seconds of `--once`, and the table had no frame."""
+    """Before, discovery took the three seconds of `--once`, and the table had no frame."""
     graph = Graph()
     wait = Later(
         {

@@ -139,7 +139,7 @@ OWN = "http://127.0.0.1:{}"
     ],
 )
 def test_what_another_page_loads_without_reading_it_is_refused(path, headers, status, port):
-    """STRANGERS R7: images of another origin held all streams, and the own page got 503."""
+    """Before, images of another origin held all streams, and the own page got 503."""
     given = {name: value.format(port) for name, value in headers.items()}
     assert get(port, path, **given)[0] == status
 

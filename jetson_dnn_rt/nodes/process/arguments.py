@@ -1,9 +1,9 @@
 # Copyright 2026 jetson_dnn_rt authors
 # SPDX-License-Identifier: Apache-2.0
 
-"""Command line of an executable: its help, and what ROS would ignore without a word.
+"""Command line of an executable: its help, and refusals of what ROS would silently ignore.
 
-Without rclpy: a request for help starts nothing.
+Without rclpy, so that `--help` is quick and starts nothing.
 """
 
 from __future__ import annotations
@@ -133,8 +133,8 @@ def _describe(item: Item, default: Any) -> Iterator[str]:
     )
 
 
-def refuse_foreign_words(executable: Executable, arguments: Sequence[str]) -> None:
-    """Raise ConfigurationError for an argument outside of ``--ros-args``: ROS ignores those."""
+def refuse_non_ros_arguments(executable: Executable, arguments: Sequence[str]) -> None:
+    """Raise ConfigurationError for an argument outside ``--ros-args``, which ROS would ignore."""
     inside = False
     known = {*list_parameters(executable.kind), *SHARED_PARAMETERS}
     for word in arguments:
@@ -154,17 +154,17 @@ def _explain(executable: str, word: str, known: Collection[str]) -> str:
         )
     name, value = (make_printable(found[group]) for group in ("name", "value"))
     if name not in known and (name.startswith(("__", "/")) or value.startswith("/")):
-        return f"{executable}: {shown} is ignored so; fix: --ros-args -r {name}:={value}"
+        return f"{executable}: ROS would ignore {shown}; fix: --ros-args -r {name}:={value}"
     if name in known or not (meant := find_similar(name, known)):
-        return f"{executable}: {shown} is ignored so; fix: --ros-args -p {name}:={value}"
-    return f"{executable}: {shown} is ignored so; did you mean --ros-args -p {meant}:={value}?"
+        return f"{executable}: ROS would ignore {shown}; fix: --ros-args -p {name}:={value}"
+    return f"{executable}: ROS would ignore {shown}; did you mean --ros-args -p {meant}:={value}?"
 
 
-def refuse_foreign_rules(arguments: Sequence[str], nodes: Collection[str]) -> None:
-    """Raise ConfigurationError for a parameter or remapping of a node that is not here.
+def refuse_rules_of_other_nodes(arguments: Sequence[str], nodes: Collection[str]) -> None:
+    """Raise ConfigurationError for a parameter or remapping of a node that is not in the process.
 
-    As ``-p detektor:model:=x``; `nodes` are the names of those that are. A remapping of a name
-    like none of them is let through: a launch file hands those of all nodes to each.
+    For instance ``-p detektor:model:=x``; `nodes` are the names of those that are. A remapping
+    whose node resembles none of them passes, as a launch file gives each process those of all.
     """
     for option, rule in pairwise(arguments):
         is_parameter = option in ("-p", "--param")

@@ -154,10 +154,10 @@ def take_event(handler: Any) -> Any:
 
 
 def take_with_info(callback: Callable[[Any, Any], None]) -> Callable[..., None]:
-    """Make a subscription's callback that gets what the middleware knows of a message beside it.
+    """Make a subscription's callback that gets each message with its message info.
 
-    None in Humble. rclpy tells from the signature that a callback wants it, and its EventsExecutor
-    passes the two as one.
+    The info is None in Humble. rclpy decides by the signature whether a callback takes it; its
+    EventsExecutor passes both as one tuple.
     """
     if not hasattr(Subscription, "CallbackType"):
         return lambda message: callback(message, None)

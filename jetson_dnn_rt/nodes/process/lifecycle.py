@@ -32,7 +32,7 @@ from jetson_dnn_rt.config.parameter_file import read_parameter_files
 from jetson_dnn_rt.config.process import CommonConfig
 from jetson_dnn_rt.config.suggestions import RESEMBLES, find_similar
 from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError
-from jetson_dnn_rt.nodes.process.arguments import find_params_files, refuse_foreign_rules
+from jetson_dnn_rt.nodes.process.arguments import find_params_files, refuse_rules_of_other_nodes
 from jetson_dnn_rt.nodes.process.distribution import (
     PublisherEventCallbacks,
     SubscriptionEventCallbacks,
@@ -60,13 +60,13 @@ LONGEST_REASON = 2000
 """Characters of the reason why a transition failed, which is repeated in diagnostics."""
 
 LONGEST_NAME = 100
-"""Characters of a name from the network, in the log."""
+"""Characters of a logged name that came from the network."""
 
-TELLING = (
+REPORTING = (
     *(DescribeParameters, GetParameters, GetParameterTypes, ListParameters),
     *(GetState, GetAvailableStates, GetAvailableTransitions),
 )
-"""Services of every node that change nothing."""
+"""Services of every node that only report."""
 
 SUCCESS = TransitionCallbackReturn.SUCCESS
 FAILURE = TransitionCallbackReturn.FAILURE
@@ -88,7 +88,7 @@ def on_ros_thread(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class PrintableLogger:
-    """A logger of rclpy that makes texts printable: many come from files and the network."""
+    """A logger of rclpy that makes texts printable, as parts of them come from the network."""
 
     def __init__(self, logger: Any) -> None:
         self._logger = logger
@@ -96,7 +96,7 @@ class PrintableLogger:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._logger, name)
 
-    # rclpy remembers a level for each line that logs.
+    # A method for each level: rclpy refuses a second level from the same line of code.
 
     def debug(self, text: str, **options: Any) -> bool:
         """Log at level DEBUG."""
@@ -170,7 +170,7 @@ class ManagedNode(LifecycleNode):
                 answer_late(service, f"transition of {name}", self._accept, self._end_request)
         self._answers = PacedAnswers(name)
         for service in self.services:
-            if service.srv_type in TELLING:
+            if service.srv_type in REPORTING:
                 self._answers.pace(service)
         self.fault = ""
         self.fault_parameter = ""  # whose value is to blame for it, where that is known
@@ -183,7 +183,7 @@ class ManagedNode(LifecycleNode):
         self.create_timer(EVENT_PERIOD_S, self._events.poll)
 
     def get_logger(self) -> Any:
-        """Logger of the node, in which no text becomes a command to a terminal."""
+        """Logger of the node, which passes no escape codes on to a terminal."""
         return PrintableLogger(super().get_logger())
 
     def declare(self, kind: type[Values], **options: Any) -> ParameterSet[Values]:
@@ -212,7 +212,7 @@ class ManagedNode(LifecycleNode):
 
         ConfigurationError: one is misspelt. rclpy itself drops what matches no node.
         """
-        refuse_foreign_rules(arguments, [self.get_name()])
+        refuse_rules_of_other_nodes(arguments, [self.get_name()])
         notes: list[str] = []
         if paths := find_params_files(arguments):
             file = read_parameter_files(paths)
@@ -222,7 +222,7 @@ class ManagedNode(LifecycleNode):
             self.get_logger().warning(note)
 
     def tell_waiting(self) -> None:
-        """Log what the node waits for, when nobody here brings it up."""
+        """Log what an unconfigured or inactive node waits for."""
         name = self.get_fully_qualified_name()
         if self.state_name == "unconfigured":
             self.get_logger().info(
@@ -302,7 +302,7 @@ class ManagedNode(LifecycleNode):
             if subscription in self._live:
                 guarded(*given)
 
-        # By this rclpy tells whether a callback takes a message, or what is known of it, too.
+        # rclpy decides by the signature whether a callback takes the message info, too.
         call_live.__signature__ = inspect.signature(callback)  # type: ignore[attr-defined]
         none = SubscriptionEventCallbacks(use_default_callbacks=False)
         options.setdefault("event_callbacks", none)
@@ -568,7 +568,7 @@ class ManagedNode(LifecycleNode):
     def _change_state(self, change: Callable[..., Any], request: Any, response: Any) -> Any:
         """Pass on a request that the present state allows."""
         asked, there = request.transition, self._find_transitions()
-        # By its label where there is one, as in rclpy; which would log it as it came.
+        # As in rclpy the label goes first; rclpy would log an unknown one with its escape codes.
         if (asked.label in there.values()) if asked.label else (asked.id in there):
             return change(request, response)
         name = asked.label[:LONGEST_NAME] or asked.id

@@ -37,7 +37,7 @@ def _start(executable: str, make: MakeNode) -> int:
             print(arguments.format_help(what))
             return 0
         try:
-            arguments.refuse_foreign_words(what, given)
+            arguments.refuse_non_ros_arguments(what, given)
         except ConfigurationError as error:
             print(error, file=sys.stderr)
             return BAD_CONFIGURATION

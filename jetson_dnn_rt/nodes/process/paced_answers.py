@@ -1,11 +1,11 @@
 # Copyright 2026 jetson_dnn_rt authors
 # SPDX-License-Identifier: Apache-2.0
 
-"""Services that only tell something, answered at a bounded rate.
+"""Services that only report something, answered at a bounded rate.
 
-An answer takes half a millisecond of the ROS thread, most of it in rclpy, and of Python's lock: a
-thousand a second cost a quarter of the frames. A person or a tool asks a few dozen times; what
-goes beyond waits for its turn, so a client that asks again when it has been answered slows down.
+An answer holds the ROS thread and the interpreter's lock for half a millisecond, most of it in
+rclpy: a thousand a second cost a quarter of the frames. A person or a tool sends a few dozen
+requests; further ones wait for their turn, which slows down a client that calls in a loop.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from jetson_dnn_rt.nodes.process.guard import guard
 from jetson_dnn_rt.safety.faults import FAULTS, start_thread
 
 RATE_HZ, BURST = 100, 100
-"""Answers of a node: so many a second, and as many at once after a pause."""
+"""Answers of a node in a second, and at once after a pause."""
 
 _ROUNDING = 1e-6
 
 MOST_WAITING = 500
-"""Requests that wait; further ones get no answer."""
+"""Requests that may wait; further ones get no answer."""
 
 
 class PacedAnswers:
@@ -48,7 +48,7 @@ class PacedAnswers:
         self._is_running = False
 
     def pace(self, service: Any) -> None:
-        """Answer a service of rclpy so; on the thread that spins it, as before, while that can be.
+        """Pace a service of rclpy; within the rate it is answered on the thread that spins it.
 
         See `answer_late` for how an answer is sent later.
         """
@@ -71,16 +71,16 @@ class PacedAnswers:
         service.callback, service.send_response = take, answer
 
     def close(self) -> None:
-        """Leave what waits unanswered, as the node is destroyed."""
+        """Drop the waiting requests, as the node is destroyed."""
         self._closed.set()
 
     def _spend(self) -> bool:
-        """Take one answer off the credit, on the ROS thread; false while others wait."""
+        """Take one answer off the credit, unless requests wait; returns whether it was taken."""
         with self._lock:
             return not self._waiting and not self._is_running and self._take_credit() <= 0.0
 
     def _take_credit(self) -> float:
-        """Take one answer off the credit; the time until there is one, in seconds."""
+        """Take one answer off the credit; returns the seconds until there is one, 0 if taken."""
         now_s = self._now_s()
         self._credit = min(float(BURST), self._credit + (now_s - self._at_s) * RATE_HZ)
         self._at_s = now_s
@@ -107,7 +107,7 @@ class PacedAnswers:
 
     def _answer_all(self) -> None:
         """Answer what waits, one after the other, until nothing does."""
-        # Not the class of the thread which started this one: it may deliver frames.
+        # The class is inherited, and the thread that started this one may have SCHED_FIFO.
         with contextlib.suppress(OSError):
             os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
         while True:

@@ -123,9 +123,8 @@ def make_events(
 ) -> Any:
     """Make callbacks, `kind`, for events that ROS usually does not report.
 
-    `on_incompatible` gets the name of the policy in which publisher and subscription differ,
-    `on_deadline` the number of deadlines missed since the last call, `on_lost` that of messages
-    that a subscription lost.
+    `on_incompatible` gets the name of the policy in which publisher and subscription differ;
+    `on_deadline` and `on_lost` the deadlines missed, and the messages lost, since their last call.
     """
     lost = {} if on_lost is None else {"message_lost": _take_change(on_lost)}
     return kind(
@@ -143,9 +142,9 @@ def _take_change(callback: Callable[[int], None]) -> Callable[[Any], None]:
 
 
 def read_reliability(infos: Sequence[Any]) -> str:
-    """Say what publishers or subscriptions have: ``reliable``, ``best effort``, or how many each.
+    """Describe the reliability of endpoints: ``reliable``, ``best effort``, or the count of each.
 
-    `infos` are rclpy's of the endpoints of a topic; ``unknown`` without one.
+    `infos` are rclpy's endpoint infos, or subscriptions; ``unknown`` without any.
     """
     reliable = sum(info.qos_profile.reliability == ReliabilityPolicy.RELIABLE for info in infos)
     if not infos:

@@ -36,9 +36,9 @@ class ArrivalSnapshot:
     """Rates, delays and jitter of a stream at one moment; NaN where nothing is known yet.
 
     `rate_node_hz` is by arrival, `rate_message_hz` by stamps, as is the jitter; `delay_ms` is the
-    age of the last frame at its arrival, NaN where that is not known, `silence_ms` the time since
-    then, `unchanged_ms` that since its stamp came first, 0 of a zero one. What is `recent` is of
-    the last `WINDOW` frames.
+    age of the last frame at its arrival, NaN if unknown, `silence_ms` the time since its arrival.
+    `unchanged_ms` is how long frames have had its stamp, 0 if that is zero. `recent` counts are
+    of the last `WINDOW` frames.
     """
 
     count: int = 0
@@ -52,7 +52,7 @@ class ArrivalSnapshot:
     recent_zero: int = 0  # stamps
     recent_non_increasing: int = 0
     recent_doubtful: int = 0  # stamps that do not tell the age
-    recent_stale: int = 0  # frames above the highest age, or of whose age there is doubt
+    recent_stale: int = 0  # frames older than `max_age`, or whose age is in doubt
     jitter_node: JitterFigures = JitterFigures()
     jitter_message: JitterFigures = JitterFigures()
 
@@ -87,7 +87,7 @@ class Arrivals:
         self._count += 1
 
     def snapshot(self, now_ns: int, max_age_ns: int = 0) -> ArrivalSnapshot:
-        """Present figures; frames above `max_age_ns` are stale, 0 = none is."""
+        """Present figures; frames older than `max_age_ns` are stale, 0 = no limit."""
         times = tuple(self._times)
         if not times:
             return ArrivalSnapshot()

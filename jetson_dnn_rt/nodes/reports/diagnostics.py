@@ -20,7 +20,7 @@ from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 
 from jetson_dnn_rt.nodes.reports.arrivals import ArrivalSnapshot
 from jetson_dnn_rt.nodes.reports.duplicates import DuplicateWatch
-from jetson_dnn_rt.nodes.reports.losses import LOST_SHARE, LossSnapshot
+from jetson_dnn_rt.nodes.reports.losses import LOST_SHARE, MOST_LOST_SHARE, LossSnapshot
 from jetson_dnn_rt.nodes.reports.stream_rules import Stream, judge_stream
 from jetson_dnn_rt.nodes.reports.task_timing import TimingSnapshot
 from jetson_dnn_rt.platforms.load import LOAD
@@ -49,10 +49,9 @@ class DiagnosticsPublisher:
     `statuses` has a function for each status, by its name without the node's, such as
     ``task_status``. It is published as ``/front/detector: task_status``, with the full name of the
     node, as two of one name would overwrite each other; a status that has a name keeps it. None is
-    left out; a function that raises makes an ERROR, the others are published as usual. Every node
-    has ``name_status``, too, which tells of others with its name or its topics. With `process` it
-    publishes ``<node>: process_status``: one node of each process does. The
-    hardware id is the machine's name.
+    left out; a function that raises makes an ERROR, the others are published as usual. Besides,
+    every node has ``name_status``, for other nodes with its name or its topics, and one node of
+    each process (`process`) has ``process_status``. The hardware id is the machine's name.
     """
 
     def __init__(
@@ -90,10 +89,10 @@ class DiagnosticsPublisher:
         self._publisher.publish(message)
 
     def _make_name_status(self) -> DiagnosticStatus:
-        text, stays = self._duplicates.look()
+        text, lasting = self._duplicates.look()
         if not text:
             return make_status(OK, "no other node has this name or publishes these topics", {})
-        return make_status(ERROR if stays else WARN, text, {})
+        return make_status(ERROR if lasting else WARN, text, {})
 
 
 def make_status(level: bytes, message: str, values: Mapping[str, object]) -> DiagnosticStatus:
@@ -112,8 +111,8 @@ def make_status(level: bytes, message: str, values: Mapping[str, object]) -> Dia
 def process_status() -> DiagnosticStatus:
     """Make the status ``process_status``: faults, dead and stuck threads, load of the machine.
 
-    ERROR while a thread that is needed is missing or stuck, WARN for a minute after a fault, and
-    while other programs have the cores.
+    ERROR while a thread that is needed is missing or stuck; WARN for a minute after a fault, and
+    while other programs take the cores.
     """
     faults, dead, stuck = FAULTS.snapshot(), FAULTS.dead_threads, FAULTS.stuck_threads
     values: dict[str, object] = {
@@ -155,7 +154,7 @@ def stream_status(
     silence: Callable[[], str] | None = None,
     ended: bool = False,
     extra: Mapping[str, object] | None = None,
-    loss: tuple[bytes, str] = (OK, ""),
+    delivery: tuple[bytes, str] = (OK, ""),
     max_age_ms: float = 0.0,
     stamp_fault: str = "",
 ) -> DiagnosticStatus:
@@ -164,9 +163,9 @@ def stream_status(
     It is named by the topic, for greenwave's monitor; without one the publisher names it.
     `expected_hz` is 0 where it is unknown, `tolerance` the share by which the rate may differ,
     `node_state` the lifecycle state (only an active node should get frames), `error` the source's
-    reason for the lack of frames, if it reports one; else `silence` explains it. `loss` is the
-    level and the description of what was published and did not arrive. `max_age_ms` is the limit
-    that `arrivals` were counted with, `stamp_fault` what is wrong with stamps.
+    reason for the lack of frames, if it reports one; else `silence` explains it. `delivery` is the
+    level of the way from the publishers to here, and what is wrong with it. `max_age_ms` is the
+    limit by which `arrivals` were counted as stale, `stamp_fault` what is wrong with the stamps.
     """
     node, message = arrivals.jitter_node, arrivals.jitter_message
     values: dict[str, object] = {
@@ -195,36 +194,35 @@ def stream_status(
         "recent_non_increasing_stamps": arrivals.recent_non_increasing,
         **(extra or {}),
     }
-    level, text, silent = OK, "frames arrive as expected", False
+    silent = False
     if error:
         level, text = ERROR, error
     elif node_state != "active":
-        text = node_state
+        level, text = OK, node_state
     elif ended:
-        text = "the stream has ended"
+        level, text = OK, "the stream has ended"
     elif not arrivals.count:
-        level, text = WARN, "no frame yet"
-        silent = True
+        level, text, silent = WARN, "no frame yet", True
     else:
         level, text, silent = judge_stream(
             Stream(arrivals, expected_hz, tolerance, max_age_ms, stamp_fault)
         )
     if silent and silence is not None:
         text += f": {silence()}"
-    if node_state == "active" and not error and loss[0] >= max(level, WARN):
-        if not silent:  # else the text has it
-            text = loss[1] if level == OK else f"{text}: {loss[1]}"
-        level = loss[0]
+    if node_state == "active" and not error and delivery[0] >= max(level, WARN):
+        if not silent:  # `silence` has explained it
+            text = delivery[1] if level == OK else f"{text}: {delivery[1]}"
+        level = delivery[0]
     status = make_status(level, text, values)
     status.name = topic
     return status
 
 
 def judge_losses(losses: LossSnapshot, explain: Callable[[], str]) -> tuple[bytes, str]:
-    """Level and description of the messages that are published and do not arrive."""
+    """Level of the share of published messages that do not arrive, and a description."""
     if losses.lost_share <= LOST_SHARE:
         return OK, ""
-    level = ERROR if losses.lost_share > 0.5 else WARN
+    level = ERROR if losses.lost_share > MOST_LOST_SHARE else WARN
     rates = f"{losses.arriving_hz:.1f} of {losses.published_hz:.1f} Hz arrive"
     return level, f"{rates}: {explain()}"
 

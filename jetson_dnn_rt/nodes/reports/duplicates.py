@@ -1,9 +1,10 @@
 # Copyright 2026 jetson_dnn_rt authors
 # SPDX-License-Identifier: Apache-2.0
 
-"""Other nodes of the same name, and other publishers of the same topics: their results are mixed.
+"""Duplicates of a node: others with its name, or that publish its topics.
 
-ROS allows both without a word, as when a stack is started twice in one domain.
+ROS allows both, as when a stack is started twice in one domain, and subscribers get the results
+of all of them mixed.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ SHARED_TOPICS = ("/diagnostics", "/statistics", "/rosout", "/parameter_events")
 """Topics that many nodes publish."""
 
 LEASE_NS = 25_000_000_000
-"""A duplicate that is seen for so long is an error and is logged. Of a process that was killed the
-middleware shows the nodes for some time: 20 s with Fast DDS."""
+"""A duplicate that lasts longer is an error and is logged. The nodes of a killed process stay in
+the graph until their lease ends: 20 s with Fast DDS."""
 
 MOST_NAMED = 3
-"""Topics that a text names."""
+"""Topics that a message names."""
 
 FIX = "end one of the two, or give it another namespace or ROS_DOMAIN_ID"
 
 
 def find_duplicates(node: Node) -> list[str]:
-    """Describe what of a node's name and topics is there a second time."""
+    """Describe the other nodes with the name of a node, and the other publishers of its topics."""
     own, found = (node.get_name(), node.get_namespace()), []
     others = node.get_node_names_and_namespaces().count(own) - 1
     if others > 0:
@@ -54,7 +55,9 @@ def _name_others(node: Node, topic: str, own: int) -> str:
     infos = node.get_publishers_info_by_topic(topic)
     names = Counter(describe_endpoint(info) for info in infos)
     names[node.get_fully_qualified_name()] -= own
-    return " and ".join(sorted(name for name, count in names.items() if count > 0)) or "another"
+    return (
+        " and ".join(sorted(name for name, count in names.items() if count > 0)) or "another node"
+    )
 
 
 def describe_endpoint(info: Any) -> str:
@@ -63,7 +66,7 @@ def describe_endpoint(info: Any) -> str:
 
 
 class DuplicateWatch:
-    """Looks for duplicates of a node, once for each of its diagnostics."""
+    """Looks for duplicates of a node whenever its diagnostics are made."""
 
     def __init__(
         self,
@@ -76,7 +79,7 @@ class DuplicateWatch:
         self._is_logged = False
 
     def look(self) -> tuple[str, bool]:
-        """Describe the duplicates there are, and whether they stay; empty without one."""
+        """Describe the present duplicates, empty without any, and whether they have lasted."""
         found = self._find(self._node)
         if not found:
             self._since_ns = None
@@ -84,8 +87,8 @@ class DuplicateWatch:
         now_ns = self._now_ns()
         self._since_ns = now_ns if self._since_ns is None else self._since_ns
         text = f"{'; '.join(found)}; fix: {FIX}"
-        stays = now_ns - self._since_ns >= LEASE_NS
-        if stays and not self._is_logged:
+        lasting = now_ns - self._since_ns >= LEASE_NS
+        if lasting and not self._is_logged:
             self._is_logged = True
             self._node.get_logger().error(text)
-        return text, stays
+        return text, lasting

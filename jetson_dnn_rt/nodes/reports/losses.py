@@ -14,10 +14,13 @@ WINDOW_NS = 10_000_000_000
 """Time over which the rates are taken."""
 
 LOST_SHARE = 0.01
-"""Share of the published messages from which on a loss is a warning; above half it is an error."""
+"""Share of the published messages above which a loss is a warning."""
+
+MOST_LOST_SHARE = 0.5
+"""Share above which it is an error."""
 
 MOST_PUBLISHERS = 32
-"""Publishers whose sequence numbers are followed: each start of a camera is another one."""
+"""Publishers whose sequence numbers are remembered: a camera that restarts is a new publisher."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,22 +40,21 @@ class LossSnapshot:
 
     @property
     def arriving_hz(self) -> float:
-        """Recent rate of those that arrived."""
+        """Rate at which messages arrived lately."""
         return self.recent_arrived / self.recent_s if self.recent_s else 0.0
 
     @property
     def published_hz(self) -> float:
-        """Recent rate of all."""
+        """Rate at which messages were published lately."""
         return (self.recent_arrived + self.recent_lost) / self.recent_s if self.recent_s else 0.0
 
 
 class Losses:
-    """Counts messages and gaps; on the ROS thread, but for `snapshot`.
+    """Counts messages and gaps. All but `snapshot` is for the ROS thread only.
 
-    There are two sources, each of which misses what the other sees. Gaps in the publisher's
-    sequence numbers show what a queue has dropped, which the middleware does not call lost, and
-    nothing while no message arrives; its event counts those that it has given up, also then. The
-    larger of the two counts.
+    Two counters miss different losses, so the larger one is taken. Gaps in a publisher's sequence
+    numbers include messages that a full queue dropped, which the middleware does not report, but
+    show nothing while no message arrives. The middleware's event "message lost" comes then, too.
     """
 
     def __init__(self) -> None:
@@ -66,9 +68,9 @@ class Losses:
         return max(self._gaps, self._events)
 
     def observe(self, info: Mapping[str, Any] | None) -> bool:
-        """Count a message; False, and not counted, for one whose number came before.
+        """Count a message; returns False for one that is not counted, as its number came before.
 
-        `info` is rclpy's, None where this rclpy gives none.
+        `info` is the message info of rclpy, None where this rclpy has none.
         """
         number = None if info is None else info.get("publication_sequence_number")
         publisher = None if info is None else info.get("publisher_gid")
@@ -81,7 +83,7 @@ class Losses:
             if last is not None:
                 self._gaps += number - last - 1
             elif len(self._last) >= MOST_PUBLISHERS:
-                del self._last[next(iter(self._last))]  # the one that has been silent longest
+                del self._last[next(iter(self._last))]  # silent for longest
             self._last[key] = number
         self._arrived += 1
         return True

@@ -1,7 +1,7 @@
 # Copyright 2026 jetson_dnn_rt authors
 # SPDX-License-Identifier: Apache-2.0
 
-"""Levels of a stream's status: every quantity that is measured has its threshold here."""
+"""Thresholds from which a stream's status is a warning or an error."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WARN, ERROR = DiagnosticStatus.WARN, DiagnosticStatus.ERROR
 
 @dataclass(frozen=True)
 class Stream:
-    """What the level of a stream follows from."""
+    """What the rules judge."""
 
     arrivals: ArrivalSnapshot
     expected_hz: float
@@ -27,8 +27,8 @@ class Stream:
     stamp_fault: str
 
     @property
-    def longest_ms(self) -> float:
-        """Time without a frame, or without a new stamp, that is an error."""
+    def longest_silence_ms(self) -> float:
+        """Longest time without a frame, or without a new stamp, that is no error."""
         return SILENT_PERIODS * 1000.0 / (self.expected_hz or 1.0)
 
 
@@ -36,8 +36,8 @@ class Stream:
 class StreamRule:
     """When a quantity of a stream raises the level of its status.
 
-    `key` is that of the quantity in the status, `threshold` is for the documentation, `judge`
-    returns the text of the status, empty where all is well.
+    `key` is that of the quantity in the status; `threshold` describes it for docs/topics.md;
+    `judge` returns the message of the status, empty within the threshold.
     """
 
     key: str
@@ -53,12 +53,14 @@ LONGEST_DELAY_MS = 1000.0
 def _judge_silence(stream: Stream) -> str:
     silence_ms = stream.arrivals.silence_ms
     # Of a stream without a frame it is NaN, which compares false.
-    return f"no frame for {silence_ms / 1e3:.1f} s" if silence_ms > stream.longest_ms else ""
+    return (
+        f"no frame for {silence_ms / 1e3:.1f} s" if silence_ms > stream.longest_silence_ms else ""
+    )
 
 
 def _judge_frozen(stream: Stream) -> str:
     same_ms = stream.arrivals.unchanged_ms
-    if same_ms <= stream.longest_ms:
+    if same_ms <= stream.longest_silence_ms:
         return ""
     return f"frozen: the frames of the last {same_ms / 1e3:.1f} s have the same stamp"
 
@@ -147,7 +149,7 @@ STREAM_RULES = tuple(
         ),
     )
 )
-"""From the worst to the least; docs/topics.md has them as a table."""
+"""By severity; docs/topics.md has the same table."""
 
 
 def judge_stream(stream: Stream) -> tuple[bytes, str, bool]:
@@ -156,6 +158,6 @@ def judge_stream(stream: Stream) -> tuple[bytes, str, bool]:
     if not found:
         return DiagnosticStatus.OK, "frames arrive as expected", False
     worst, why = found[0]
-    if worst.judge is _judge_silence:  # what else is wrong follows from it
+    if worst.judge is _judge_silence:  # the other faults follow from it
         return worst.level, why, True
     return worst.level, "; ".join(why for _, why in found), False

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from jetson_dnn_rt.cameras.encoded_pictures import BadImageError
@@ -58,11 +59,11 @@ _RELIABLE, _BEST_EFFORT = "DEFAULT", "SENSOR_DATA"
 """The QoS of ``auto``, by name."""
 
 LOOK_PERIOD_S = 0.25
-"""Time between two looks at the publishers of a topic and at the counts of its messages."""
+"""Period of looking at a topic's publishers and message counts."""
 
 RELIABLE_DEPTH = 4
-"""Least depth of a reliable subscription of ``auto``. A picture of many fragments has a place in
-the queue while it is put together, so of one place it is thrown out by the next picture."""
+"""Least depth of a reliable subscription of ``auto``. An image takes a place in the queue while
+its fragments are put together: with a depth of 1 the next image would replace it half-done."""
 
 
 class FrameListener(Protocol):
@@ -155,10 +156,10 @@ class InputKey:
 class ImageInput:
     """Hands images of a topic on as frames, from `open` to `close`.
 
-    With the QoS ``auto`` it looks at the publishers: where all are reliable it is, else best
-    effort, and both as long as none is known. A subscription whose QoS is no longer right stays
-    until the other is connected, so that no image is missed; those that come twice are told by
-    the publisher's sequence number, else by their stamp.
+    With the QoS ``auto`` the subscription is reliable if every publisher is, else best effort;
+    until a publisher is known there is one of each. A subscription that is to be replaced stays
+    until the new one is connected, so that no image is missed. Meanwhile images may come twice:
+    duplicates are recognised by the publisher's sequence number, else by their stamp.
     """
 
     def __init__(
@@ -183,10 +184,10 @@ class ImageInput:
         self._convert = view_image if raw else decode_image
         self._topic = key.topic if raw else f"{key.topic}/compressed"
         self._subscriptions: dict[str, Any] = {}  # by the name of their QoS
-        self._proven: set[str] = set()  # those that have delivered
+        self._proven: set[str] = set()  # names of those that have delivered
         self._wanted: tuple[str, ...] = ()
         self._look_timer: Any = None
-        self._publishers: list[Any] = []  # what is known of them
+        self._publishers: list[Any] = []  # rclpy's infos, as of the last look
         self._last_stamp_ns = 0
         self.losses = Losses()
         self._silence: Any = None  # timer, until the first image
@@ -220,7 +221,7 @@ class ImageInput:
         self._subscriptions[name] = self._node.create_subscription(
             Image if raw else CompressedImage,
             self._topic,
-            take_with_info(lambda message, info: self._on_message(name, message, info)),
+            take_with_info(partial(self._on_message, name)),
             make_qos(
                 name, max(key.depth, RELIABLE_DEPTH) if reliable else key.depth, key.deadline_ms
             ),
@@ -239,28 +240,28 @@ class ImageInput:
         self._node.destroy_subscription(self._subscriptions.pop(name))
 
     def _look(self) -> None:
-        """Take the counts, and have the subscription that the present publishers call for."""
+        """Mark the message counts; subscribe and unsubscribe as the present publishers require."""
         self.losses.mark(time.monotonic_ns())
         self._publishers = self._node.get_publishers_info_by_topic(self._topic)
         self._wanted = self._choose()
         missing = [name for name in self._wanted if name not in self._subscriptions]
         for name in missing:
             self._subscribe(name)
-        # One that was made just now may not be connected on the other side.
+        # A new subscription is not yet connected on the publishers' side.
         if not missing and all(map(self._can_deliver, self._wanted)):
             for name in set(self._subscriptions) - set(self._wanted):
                 self._unsubscribe(name)
 
     def _choose(self) -> tuple[str, ...]:
-        """Names of the QoS that the subscriptions should have; several until one is decided on."""
+        """Choose the QoS of the subscriptions, by name; two until a publisher is known."""
         if self.key.qos != AUTO:
             return (self.key.qos,)
         topic = self._node.resolve_topic_name(self._topic)
         if f"qos_overrides.{topic}.subscription.reliability" in given_parameters(self._node):
-            return (_BEST_EFFORT,)  # which the override changes
+            return (_BEST_EFFORT,)  # rclpy replaces its reliability by the override
         offered = read_reliability(self._publishers)
         if offered == UNKNOWN:
-            # With the last publisher gone the next one is probably like it.
+            # When the last publisher is gone, the next one is probably like it.
             return self._wanted or (_RELIABLE, _BEST_EFFORT)
         return (_RELIABLE if offered == RELIABLE_TEXT else _BEST_EFFORT,)
 
@@ -276,7 +277,7 @@ class ImageInput:
         return {"publishers": known} | ({"publishers_connected": max(told)} if told else {})
 
     def describe_delivery(self) -> dict[str, object]:
-        """Say how many images arrive, and the reliability of both sides."""
+        """Values for diagnostics: how many images arrive, and the reliability of both sides."""
         counts = self.losses.snapshot()
         return {
             "images_arrived": counts.arrived,
@@ -288,7 +289,7 @@ class ImageInput:
         }
 
     def explain_mixture(self) -> str:
-        """Say that images of several publishers come on the topic; empty with one at most."""
+        """Warn of several publishers on the topic; empty with one at most."""
         if len(self._publishers) < 2:
             return ""
         nodes = ", ".join(sorted(map(describe_endpoint, self._publishers)))
@@ -298,7 +299,7 @@ class ImageInput:
         )
 
     def explain_losses(self) -> str:
-        """Say why images that are published do not arrive, and what helps."""
+        """Explain why published images do not arrive, with the fix."""
         offers = read_reliability(self._publishers)
         takes = read_reliability(list(self._subscriptions.values()))
         if offers == takes == RELIABLE_TEXT:
@@ -366,7 +367,7 @@ class ImageInput:
         arrival_ns = time.monotonic_ns()
         self._proven.add(name)
         if name not in self._wanted and not self._proven.isdisjoint(self._wanted):
-            return  # the one that replaces this one has begun to deliver
+            return  # its replacement has begun to deliver
         is_new, overlap = self.losses.observe(info), len(self._subscriptions) > 1
         try:
             message = self._read(given)
@@ -411,7 +412,7 @@ class ImageInput:
         self.deadline_events += count
 
     def _on_lost(self, name: str, count: int) -> None:
-        if self._wanted == (name,):  # else another subscription may have what this one lost
+        if self._wanted == (name,):  # else the other subscription may have received it
             self.losses.add_events(count)
 
     def _on_incompatible(self, policy: str) -> None:

@@ -21,13 +21,14 @@ class Mailbox(Generic[Item]):
     """Calls `handle` for the newest items, one at a time, on a thread called `name`.
 
     An exception is counted and costs that item. While one is handled up to `slots` wait; beyond
-    that the oldest are dropped. `nice` is added to the niceness of the thread that makes it.
+    that the oldest are dropped. `nice` is added to the niceness of the creating thread.
     """
 
     def __init__(
         self, name: str, handle: Callable[[Item], None], *, slots: int = 1, nice: int = 0
     ) -> None:
-        # Not to 0: a process that was started by `nice` would make these threads its most urgent.
+        # setpriority sets, it does not add: in a process started with `nice` these threads would
+        # otherwise be the most urgent ones.
         here = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
         self._handle, self._nice = handle, min(19, here + nice) if nice else 0
         self._items: deque[Item] = deque(maxlen=slots)

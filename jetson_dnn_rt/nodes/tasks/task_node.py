@@ -437,12 +437,12 @@ class TaskNode(ManagedNode):
             self.parameters.max_age_ns,
             max_age_ms=self.parameters.max_age_ms,
             stamp_fault="" if stream is None else stream.stamps.fault,
-            **_judge(stream),
+            delivery=(OK, "") if stream is None else _judge_delivery(stream),
             **options,
         )
 
     def _explain_stale(self) -> str:
-        """Say that more frames are skipped for their age than `tolerance` allows."""
+        """Explain a share of frames skipped for their age above `tolerance`; empty below."""
         arrivals = self._arrivals.snapshot(time.monotonic_ns(), self.parameters.max_age_ns)
         if arrivals.recent_stale <= self.parameters.tolerance * arrivals.recent:
             return ""
@@ -471,14 +471,12 @@ class TaskNode(ManagedNode):
         return self.session.snapshot(self.task)
 
 
-def _judge(stream: ImageInput | None) -> dict[str, Any]:
-    """What `stream_status` is told of images that do not arrive, or are those of several."""
-    if stream is None:
-        return {}
+def _judge_delivery(stream: ImageInput) -> tuple[bytes, str]:
+    """Judge lost images and several publishers of one topic, for `stream_status`."""
     level, text = judge_losses(stream.losses.snapshot(), stream.explain_losses)
     if mixture := stream.explain_mixture():
         level, text = max(level, WARN), f"{mixture}; {text}" if text else mixture
-    return {"loss": (level, text)}
+    return level, text
 
 
 class DetectorNode(TaskNode):
