@@ -11,6 +11,7 @@ pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 
 
 from diagnostic_msgs.msg import DiagnosticArray
 from rclpy.qos import QoSProfile, ReliabilityPolicy, qos_profile_sensor_data
+from rclpy.serialization import serialize_message
 from sensor_msgs.msg import Image
 from task_bench import Bench, Log, make_image, wait_for_value
 from vision_msgs.msg import Detection2DArray
@@ -135,8 +136,55 @@ def test_images_without_numbers_are_told_by_their_stamps(ros):
     ros.call(lambda: publisher.publish(first))
     ros.wait(lambda: stream.input._sequence == 1, "the image")
     stream.wait_for(*RELIABLE_ONLY)
+    ros.call(lambda: setattr(stream.input, "_alone_ns", 0))
     publisher.publish(first)  # of one subscription a repeated stamp is not a second copy
     ros.wait(lambda: stream.input._sequence == 2, "the image once more")
+
+
+@pytest.mark.parametrize("told", [info(7), None], ids=["number", "stamp"])
+def test_a_copy_that_waits_while_the_other_subscription_ends_is_none(ros, told):
+    """The next look may come between the two copies of one image."""
+    stream = Stream(ros)
+    stream.start()
+    stream.wait_for(*BEST_EFFORT_ONLY, *RELIABLE_ONLY)
+    image = serialize_message(make_image(ros))
+
+    def deliver_twice():
+        one = stream.input
+        one._on_message("SENSOR_DATA", image, told)
+        one._wanted = ("DEFAULT",)
+        one._unsubscribe("SENSOR_DATA")
+        one._on_message("DEFAULT", image, told)
+        return one._sequence
+
+    assert ros.call(deliver_twice) == 1
+
+
+def test_images_with_numbers_are_not_told_by_their_stamps(ros):
+    stream = Stream(ros)
+    stream.start()
+    stream.wait_for(*BEST_EFFORT_ONLY, *RELIABLE_ONLY)
+    image = serialize_message(make_image(ros))
+
+    def deliver():
+        for number in (7, 8):
+            stream.input._on_message("SENSOR_DATA", image, info(number))
+        return stream.input._sequence
+
+    assert ros.call(deliver) == 2
+
+
+def test_a_missed_deadline_is_counted_by_one_of_two_subscriptions(ros):
+    stream = Stream(ros)
+    stream.start()
+    stream.wait_for(*BEST_EFFORT_ONLY, *RELIABLE_ONLY)
+
+    def miss():
+        for name in ("DEFAULT", "SENSOR_DATA"):
+            stream.input._on_deadline(name, 1)
+        return stream.input.deadline_events
+
+    assert ros.call(miss) == 1
 
 
 @pytest.mark.parametrize(
@@ -229,8 +277,10 @@ def test_what_came_by_another_subscription_is_not_counted_again():
     assert not losses.observe(info(1))
     assert losses.snapshot().arrived == 1
     # Of a publisher without numbers nothing is known.
-    assert losses.observe(None)
-    assert losses.observe({"publication_sequence_number": None, "publisher_gid": None})
+    assert losses.observe(None) is None
+    unknown = {"publication_sequence_number": None, "publisher_gid": None}
+    assert losses.observe(unknown) is None
+    assert losses.snapshot().arrived == 3
 
 
 def test_publishers_that_come_and_go_take_no_memory():

@@ -99,7 +99,11 @@ def read_campaigns(
         raise ConfigurationError(str(error)) from error
     kept = [sample for sample in samples if len(sample)]
     if not kept:
-        raise ConfigurationError(f"no finished job in {', '.join(map(str, paths))}")
+        named = ", ".join(map(str, paths))
+        if warm_up := sum(len(sample.warm_up_ns) for sample in samples):
+            text = f"no finished job in {named} after the warm-up, which the {warm_up} there"
+            raise ConfigurationError(f"{text} belong to; record more frames")
+        raise ConfigurationError(f"no finished job in {named}")
     return kept, traces
 
 

@@ -67,24 +67,27 @@ class Losses:
         """Messages that did not arrive."""
         return max(self._gaps, self._events)
 
-    def observe(self, info: Mapping[str, Any] | None) -> bool:
+    def observe(self, info: Mapping[str, Any] | None) -> bool | None:
         """Count a message; returns False for one that is not counted, as its number came before.
 
-        `info` is the message info of rclpy, None where this rclpy has none.
+        `info` is the message info of rclpy, None where this rclpy has none. Returns None for a
+        message without a number, which is counted.
         """
         number = None if info is None else info.get("publication_sequence_number")
         publisher = None if info is None else info.get("publisher_gid")
-        if number is not None and publisher is not None:
-            key = publisher["data"]
-            last = self._last.pop(key, None)
-            if last is not None and number <= last:
-                self._last[key] = last
-                return False
-            if last is not None:
-                self._gaps += number - last - 1
-            elif len(self._last) >= MOST_PUBLISHERS:
-                del self._last[next(iter(self._last))]  # silent for longest
-            self._last[key] = number
+        if number is None or publisher is None:
+            self._arrived += 1
+            return None
+        key = publisher["data"]
+        last = self._last.pop(key, None)
+        if last is not None and number <= last:
+            self._last[key] = last
+            return False
+        if last is not None:
+            self._gaps += number - last - 1
+        elif len(self._last) >= MOST_PUBLISHERS:
+            del self._last[next(iter(self._last))]  # silent for longest
+        self._last[key] = number
         self._arrived += 1
         return True
 

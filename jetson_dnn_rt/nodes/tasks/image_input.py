@@ -61,6 +61,10 @@ _RELIABLE, _BEST_EFFORT = "DEFAULT", "SENSOR_DATA"
 LOOK_PERIOD_S = 0.25
 """Period of looking at a topic's publishers and message counts."""
 
+OVERLAP_NS = 1_000_000_000
+"""Time after a change of the subscription in which copies of what the old one delivered may still
+wait in the queue of the new one."""
+
 RELIABLE_DEPTH = 4
 """Least depth of a reliable subscription of ``auto``. An image takes a place in the queue while
 its fragments are put together: with a depth of 1 the next image would replace it half-done."""
@@ -189,6 +193,7 @@ class ImageInput:
         self._look_timer: Any = None
         self._publishers: list[Any] = []  # rclpy's infos, as of the last look
         self._last_stamp_ns = 0
+        self._alone_ns = 0  # from when on nothing can come twice
         self.losses = Losses()
         self._silence: Any = None  # timer, until the first image
         self._silent_since_ns = 0
@@ -228,7 +233,7 @@ class ImageInput:
             event_callbacks=make_events(
                 SubscriptionEventCallbacks,
                 self._on_incompatible,
-                self._on_deadline,
+                lambda count: self._on_deadline(name, count),
                 lambda count: self._on_lost(name, count),
             ),
             qos_overriding_options=OVERRIDABLE(),
@@ -238,6 +243,7 @@ class ImageInput:
     def _unsubscribe(self, name: str) -> None:
         self._proven.discard(name)
         self._node.destroy_subscription(self._subscriptions.pop(name))
+        self._alone_ns = time.monotonic_ns() + OVERLAP_NS
 
     def _look(self) -> None:
         """Mark the message counts; subscribe and unsubscribe as the present publishers require."""
@@ -368,14 +374,17 @@ class ImageInput:
         self._proven.add(name)
         if name not in self._wanted and not self._proven.isdisjoint(self._wanted):
             return  # its replacement has begun to deliver
-        is_new, overlap = self.losses.observe(info), len(self._subscriptions) > 1
+        is_new = self.losses.observe(info)
+        if is_new is False:
+            return
         try:
             message = self._read(given)
         except BadImageError as error:
             self._refuse(error, UNREADABLE_HEADER, self._count(), arrival_ns, STAMP)
             return
         stamp_ns = stamp_to_ns(message.header)
-        if overlap and (not is_new or (stamp_ns and stamp_ns == self._last_stamp_ns)):
+        overlaps = len(self._subscriptions) > 1 or arrival_ns < self._alone_ns
+        if is_new is None and overlaps and stamp_ns and stamp_ns == self._last_stamp_ns:
             return
         self._last_stamp_ns, sequence = stamp_ns, self._count()
         capture_ns, doubt = self.stamps.judge(stamp_ns, arrival_ns)
@@ -408,8 +417,9 @@ class ImageInput:
             )
         self.fanout.reject(unusable_frame(header, sequence, doubt), capture_ns, error.reason)
 
-    def _on_deadline(self, count: int) -> None:
-        self.deadline_events += count
+    def _on_deadline(self, name: str, count: int) -> None:
+        if self._wanted[:1] == (name,):  # of two subscriptions each tells of the same silence
+            self.deadline_events += count
 
     def _on_lost(self, name: str, count: int) -> None:
         if self._wanted == (name,):  # else the other subscription may have received it

@@ -9,10 +9,11 @@ import json
 
 import numpy as np
 import pytest
-from traced_jobs import make_record, write_parquet_trace
+from traced_jobs import METADATA, make_record, write_parquet_trace
 
 from jetson_dnn_rt.cli.main import main
 from jetson_dnn_rt.tasks import Outcome
+from jetson_dnn_rt.traces.writer import TraceWriter
 
 
 def write_trace(folder, seed, *, count=3000, scale=1.0, other=0):
@@ -113,6 +114,13 @@ def test_compare_finds_a_worse_tail(traces, capsys):
     assert "Anderson-Darling" in text
 
 
+def write_warm_up(folder, records):
+    with TraceWriter(folder, METADATA) as writer:
+        for record in records:
+            writer.write(record, warm_up=True, wait=True)
+    return folder
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -120,6 +128,7 @@ def test_compare_finds_a_worse_tail(traces, capsys):
         (["wcet", "{first}", "--by", "task,colour"], "colour"),
         (["wcet", "{first}", "--by", "task,,stage"], "by must be some of task, variant, stage"),
         (["wcet", "{other}"], "no finished job"),
+        (["wcet", "{short}"], "after the warm-up, which the 5 there belong to; record more"),
         (["wcet", "{first}", "--validate", "{later}"], "no campaign of the first"),
         (["compare", "{first}", "{later}"], "only in"),
         (["compare", "{few}", "{few}"], "100 times"),
@@ -133,6 +142,7 @@ def test_unusable_input_is_named(traces, tmp_path, capsys, arguments, words):
         "missing": str(tmp_path / "missing"),
         "later": str(write_parquet_trace(tmp_path / "later", later)),
         "few": str(write_parquet_trace(tmp_path / "few", few)),
+        "short": str(write_warm_up(tmp_path / "short", few[:5])),
     }
     assert main([argument.format(**places) for argument in arguments]) == 2
     assert words in capsys.readouterr().err
