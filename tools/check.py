@@ -67,7 +67,7 @@ SHOWN_LINES = 40
 
 
 class Outcome(NamedTuple):
-    """Of a run: whether it passed, and what is said of it at the end."""
+    """Result of a run: whether it passed, and its lines in the report at the end."""
 
     passed: bool
     lines: list[str]
@@ -132,7 +132,7 @@ def run_tests(
 
 
 def show(text: str) -> None:
-    """Write a text at once: two queues do."""
+    """Write a text in one piece, as two queues write at the same time."""
     sys.stdout.write(text)
     sys.stdout.flush()
 

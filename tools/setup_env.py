@@ -472,7 +472,7 @@ def set_up(environment: Environment, progress: Progress) -> None:
 
 
 def hand_over(version: str, venv: Path) -> int:
-    """Go on in another Python; where that is not here, or ROS is sourced, leave it out aloud."""
+    """Continue in another Python; say why not where that is missing or ROS is sourced."""
     reason = f"Python {version} is not on this machine"
     if sourced := os.environ.get("ROS_DISTRO"):
         reason = f"ROS 2 {sourced} is sourced, whose Python is the one to test"

@@ -289,8 +289,8 @@ def install_wheels(
     """Install a ROS 2 distribution from PyPI into the environment and fix the paths in its files.
 
     `further` are pip's arguments for packages that go with it. An environment of another
-    distribution has to be made anew: the wheels that those of its name require are called the same
-    in all.
+    distribution has to be made anew: ``ros-kilted-rclpy`` and ``ros-jazzy-rclpy`` both require
+    wheels without a distribution in their names.
     """
     python = os.fspath(prefix / "bin" / "python")
     file = os.fspath(ROOT / "requirements" / DISTRIBUTIONS[ros])

@@ -117,15 +117,15 @@ def decode_image(message: Any, sequence: int) -> Frame:
 
 
 def _read_format(text: str) -> str:
-    """Encoding of the decoded picture, by the format that the sender declares.
+    """Encoding of the decoded picture, by the declared format.
 
     compressed_image_transport writes ``<raw>; <codec> compressed <stored>``: the encoding of the
-    raw topic, and what its pixels were converted to. The latter is left out of a PNG of what is no
-    colour, and of a JPEG by ROS 1, where the pixels were not converted; before Groovy always, and
-    colours were stored as rgb. Other senders write ``jpeg`` or ``png``.
+    raw topic, and the one that its pixels were converted to. The latter is missing where pixels
+    were not converted: in a PNG without colours, in a JPEG of ROS 1, and before Groovy always,
+    when colours were stored as rgb. Other publishers write just ``jpeg`` or ``png``.
 
-    A decoder takes the first channel for blue, whatever was put there. Grey becomes three equal
-    colours.
+    A decoder takes the first channel for blue, whatever was stored there. Grey becomes three equal
+    channels.
     """
     raw, more, codec = text.partition(";")
     raw, (_, _, stored) = raw.strip(), codec.partition("compressed")

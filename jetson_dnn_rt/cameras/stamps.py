@@ -18,11 +18,12 @@ STAMP = "stamp"
 """Doubt about a frame whose stamp does not tell its age."""
 
 LATEST_NS = 100_000_000
-"""Stamps that far in the future are more than the jitter of two synchronised clocks, and than the
-steps of a simulated one; steps back that small are frames out of order."""
+"""Tolerance for the jitter of synchronised clocks and the steps of a simulated one: stamps further
+in the future are distrusted, and larger steps back mean that a clock was set. Smaller ones are
+frames out of order."""
 
 OLDEST_NS = 10_000_000_000
-"""A stamp older than this is logged: no usual transport takes so long, a clock is off."""
+"""An older stamp is logged: no usual transport takes so long, so a clock is probably off."""
 
 SETTLE_NS = 1_000_000_000
 """Time in which the offset of an unsynchronised clock is learned."""
@@ -34,9 +35,9 @@ WINDOW_NS = 2_000_000_000
 FALLING_WINDOWS = 8
 STEADY_WINDOWS = 4
 GAIN_PPM = 1000
-"""The stamps gain on the clock when the smallest offsets of so many windows fall one after the
-other, each by more than this; until it has not fallen for so many. Delays that grow meanwhile
-would not be seen."""
+"""The stamps gain on the clock once the smallest offset has fallen by more than `GAIN_PPM` in each
+of `FALLING_WINDOWS` windows in a row, until it has not in `STEADY_WINDOWS`. Meanwhile a growing
+delay would be hidden."""
 
 ZERO_FIX = (
     "the driver has to stamp its images: results have their stamps, so subscribers that take an "
@@ -80,7 +81,7 @@ class StampClock:
         self._gain = _Gain()
         self.distrusted = 0
         self.fault = ""
-        """What was wrong with the last stamp that was not in order, and what to do."""
+        """Fault of the last stamp that had one, with the fix."""
         self.offset_ns: int | None = None
         """Node's clock minus the last stamp; None of one that is no time."""
 
@@ -199,7 +200,7 @@ class StampClock:
 
 
 class _Gain:
-    """Whether offsets fall steadily, so that a delay that grows would not be seen."""
+    """Detects offsets that fall steadily, which would hide a growing delay."""
 
     def __init__(self) -> None:
         self._begin_ns: int | None = None

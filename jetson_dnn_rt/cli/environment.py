@@ -20,10 +20,10 @@ PROFILE = "config/fastdds_profile.xml"
 LOCALHOST_PROFILE = "config/fastdds_localhost_profile.xml"
 
 SEGMENT_PICTURES = 5
-"""Pictures that a segment of shared memory holds: of 1920x1080 those of the shipped profile."""
+"""Pictures that a segment of shared memory has room for; the shipped one has it for 1920x1080."""
 
 PIECE_BYTES = 65_000
-"""Less than the largest piece in which Fast DDS sends a picture."""
+"""Size of the pieces in which Fast DDS sends a picture, rounded down."""
 
 _SEGMENT = re.compile(r"<segment_size>(\d+)</segment_size>")
 
@@ -81,7 +81,7 @@ def choose_profile(environ: Mapping[str, str], picture_bytes: int = 0) -> dict[s
     file = find_profile(environ)
     text = "" if file is None else enlarge_segment(file.read_text("utf-8"), picture_bytes)
     if text:
-        # Processes that start again read it again, so it cannot go earlier.
+        # Respawned processes read it again, so it cannot be removed earlier.
         with tempfile.NamedTemporaryFile(
             "w", prefix="jetson_dnn_rt_", suffix=".xml", delete=False
         ) as made:

@@ -27,6 +27,7 @@ from jetson_dnn_rt.traces.summary import (
     RunSummary,
     TaskSummary,
     has_quantile,
+    hide_tails,
     order_statistic,
     summarize_ms,
 )
@@ -151,9 +152,7 @@ def _describe_delivery(camera: CameraReport) -> str:
 
 
 def _row(name: str, task: TaskSummary) -> list[Cell]:
-    response = summarize_ms(task.response_ns)
-    if not has_quantile(len(task.response_ns), 0.99):
-        response["p99"] = None  # it would be the maximum under another name
+    response = hide_tails(summarize_ms(task.response_ns), len(task.response_ns))
     variants = ", ".join(
         variant if len(task.variants) == 1 else f"{variant} ({count})"
         for variant, count in task.variants.most_common()

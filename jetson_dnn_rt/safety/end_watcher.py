@@ -11,8 +11,8 @@ watcher both peek at it there without removing it, so that neither misses it.
 The watcher ignores the signals that ask a process to end and has its own session. It runs
 without ``site`` and imports the standard library only: it is ready in 0.1 s.
 
-It also asks the process to end when the one is gone that it was started for
-(`jetson_dnn_rt.safety.starter`), and the process itself may be stuck then, too.
+It also sends SIGTERM when the process that this one was started for is gone
+(`jetson_dnn_rt.safety.starter`): a process that is stuck could not notice that itself.
 
 It leaves time for a lock that is not held for ever: rclpy keeps the interpreter's lock while it
 sends, and Fast DDS may wait some seconds then, for a lock in shared memory that another process

@@ -19,6 +19,8 @@ from jetson_dnn_rt.traces.variant_use import VariantUse
 
 Number = TypeVar("Number", int, float)
 
+_TAILS = {"p99": 0.99, "p99.9": 0.999}
+
 
 def order_statistic(ordered: Sequence[Number], quantile: float) -> Number:
     """Smallest of the ascending values that covers a share in (0, 1] of them.
@@ -33,17 +35,25 @@ def order_statistic(ordered: Sequence[Number], quantile: float) -> Number:
 
 
 def has_quantile(count: int, quantile: float) -> bool:
-    """Whether so many values have one above the quantile: else it is the greatest of them.
+    """Whether so many values have one above the quantile: else it is just their maximum.
 
     A p99 takes 100 values, a p99.9 takes 1,000.
     """
     return math.ceil(round(quantile * count, 6)) < count  # 99.9 / 100 is above 0.999
 
 
+def hide_tails(times: Mapping[str, float | None], count: int) -> dict[str, float | None]:
+    """Copy times for printing, with None for tails that are just the maximum of so many values."""
+    return {
+        name: time if name not in _TAILS or has_quantile(count, _TAILS[name]) else None
+        for name, time in times.items()
+    }
+
+
 def summarize_ms(times_ns: Iterable[int]) -> dict[str, float | None]:
     """p50, p99 and maximum in milliseconds; None without observations.
 
-    With less than 100 the p99 is the maximum: what is printed leaves it out (`has_quantile`).
+    With fewer than 100 the p99 is the maximum: `hide_tails` leaves it out of what is printed.
     """
     ordered = sorted(times_ns)
     if not ordered:

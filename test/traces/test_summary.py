@@ -11,7 +11,7 @@ import pytest
 from traced_jobs import make_record
 
 from jetson_dnn_rt.tasks import Outcome
-from jetson_dnn_rt.traces.summary import RunSummary, order_statistic, summarize_ms
+from jetson_dnn_rt.traces.summary import RunSummary, hide_tails, order_statistic, summarize_ms
 from jetson_dnn_rt.traces.variant_use import VariantUse
 
 MS = 1_000_000
@@ -22,6 +22,15 @@ def record_of(sequence, response_ms, *, execution_ms=5, waiting_ms=0, **more):
     made = make_record(sequence, stages_ns=stages_ns, deadline_ns=20 * MS, **more)
     completion_ns = made.release_ns + response_ms * MS
     return replace(made, completion_ns=completion_ns, waiting_ns=waiting_ms * MS)
+
+
+@pytest.mark.parametrize(
+    ("count", "hidden"), [(0, "p99 p99.9"), (99, "p99 p99.9"), (100, "p99.9"), (1000, "")]
+)
+def test_tails_that_are_just_the_maximum_are_hidden(count, hidden):
+    times = {"p50": 1.0, "p99": 2.0, "p99.9": 3.0, "max": 3.0}
+    expected = {name: None if name in hidden.split() else time for name, time in times.items()}
+    assert hide_tails(times, count) == expected
 
 
 @pytest.mark.parametrize(

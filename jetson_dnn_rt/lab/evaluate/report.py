@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from jetson_dnn_rt.cli.text import Cell, format_rows
 from jetson_dnn_rt.tasks import Outcome
 from jetson_dnn_rt.traces.histogram import Histogram
-from jetson_dnn_rt.traces.summary import RunSummary, has_quantile
+from jetson_dnn_rt.traces.summary import RunSummary, hide_tails
 
 if TYPE_CHECKING:
     from jetson_dnn_rt.cameras.bags.image_bag import BadMessage
@@ -51,14 +51,8 @@ def format_sequential(summary: dict[str, Any]) -> str:
     rows: list[list[Cell]] = []
     for task, described in summary["tasks"].items():
         for variant, found in described["variants"].items():
-            times = found["execution_ms"]
-            # A quantile that no time lies above is the maximum under another name.
-            ran = found["runs"] - found["failed"]
-            shown = [
-                None if name in ("p99", "p99.9") and not has_quantile(ran, _QUANTILES[name] / 100)
-                else value for name, value in times.items()
-            ]  # fmt: skip
-            rows.append([task, variant, found["runs"], found["failed"], *shown])
+            times = hide_tails(found["execution_ms"], found["runs"] - found["failed"])
+            rows.append([task, variant, found["runs"], found["failed"], *times.values()])
     lines = [format_rows(header, rows)]
     if "accuracy" in summary:
         lines.append(_format_accuracy(summary["accuracy"]))
@@ -125,9 +119,8 @@ def format_replay(summary: dict[str, Any]) -> str:
     for task, found in summary["tasks"].items():
         missed = None if found["miss_ratio"] is None else 100.0 * found["miss_ratio"]
         counts = [found["outcomes"][outcome] for outcome in outcomes]
-        response = dict(found["response_ms"])
-        if not has_quantile(found["outcomes"]["met"] + found["outcomes"]["late"], 0.99):
-            response["p99"] = None  # it would be the maximum under another name
+        finished = found["outcomes"]["met"] + found["outcomes"]["late"]
+        response = hide_tails(found["response_ms"], finished)
         times = [*response.values(), found["deadline_ms"]]
         rows.append([task, found["released"], *counts, missed, *times])
     return format_rows(header, rows)
