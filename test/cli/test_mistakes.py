@@ -327,6 +327,10 @@ ROWS = {
         *(fit("photos"), 2),
         *("'photos'", "did you mean images:photos?"),
     ),
+    "frames that are not there": (
+        *(fit("nowhere"), 2),
+        *("'nowhere' are no file or folder that exists", "images:DIR"),
+    ),
     "model to inspect": (["inspect", "model.onnx"], 2, "'model.onnx'", "mean onnx:model.onnx?"),
     "trace for wcet": (["wcet", "nowhere"], 2, "nowhere", "give what --output of run"),
     "file as library to list": (["library", "list", "--engine-cache", "notes.txt"], 2, "notes.txt",

@@ -67,8 +67,9 @@ def open_frames(source: str, limit: int) -> Iterator[Frame]:
     if kind not in openers or (colon and not rest) or (kind != "synthetic" and not rest):
         path = Path(source).expanduser()
         meant = "images:" if path.is_dir() else "video:" if path.is_file() else ""
+        why = "are not known" if meant or colon else "are no file or folder that exists"
         raise ConfigurationError(
-            f"frames {source!r} are not known; fix: give video:PATH, images:DIR, bag:PATH or "
+            f"frames {source!r} {why}; fix: give video:PATH, images:DIR, bag:PATH or "
             f"synthetic[:SEED]{f'; did you mean {meant}{source}?' if meant else ''}"
         )
     return openers[kind](rest, limit)
