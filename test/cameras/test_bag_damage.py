@@ -56,20 +56,26 @@ def test_of_a_broken_end_nearly_all_that_was_written_is_read(tmp_path, plugin, s
     assert any("malformed" in note or "has no end" in note for note in notes)
 
 
-@pytest.mark.parametrize(("plugin", "compression"), KINDS)
-@settings(max_examples=20)
-@given(data=st.data())
-def test_whatever_is_damaged_is_either_readable_or_said(plugin, compression, data):
-    name, content = bags.make_file(plugin, compression, COUNT, 400)
+def spoil(data, content, zeros):
+    """Damage a file at a drawn place; returns the kind of damage, too."""
     place = data.draw(st.integers(0, len(content) - 1), label="place")
     damage = data.draw(st.sampled_from(["cut", "zeros", "flip"]), label="damage")
     spoilt = bytearray(content)
     if damage == "cut":
         del spoilt[place:]
     elif damage == "zeros":
-        spoilt[place : place + 5000] = bytes(len(spoilt[place : place + 5000]))
+        spoilt[place : place + zeros] = bytes(len(spoilt[place : place + zeros]))
     else:
         spoilt[place] ^= 0xFF
+    return spoilt, damage
+
+
+@pytest.mark.parametrize(("plugin", "compression"), KINDS)
+@settings(max_examples=20)
+@given(data=st.data())
+def test_whatever_is_damaged_is_either_readable_or_said(plugin, compression, data):
+    name, content = bags.make_file(plugin, compression, COUNT, 400)
+    spoilt, damage = spoil(data, content, 5000)
     with tempfile.TemporaryDirectory() as folder:
         try:
             values, count, notes = read_spoilt(Path(folder), name, spoilt)
@@ -264,15 +270,7 @@ def test_of_ros_1_too_whatever_is_damaged_is_either_readable_or_said(compression
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         content = make_ros1(folder, compression)
-        place = data.draw(st.integers(0, len(content) - 1), label="place")
-        damage = data.draw(st.sampled_from(["cut", "zeros", "flip"]), label="damage")
-        spoilt = bytearray(content)
-        if damage == "cut":
-            del spoilt[place:]
-        elif damage == "zeros":
-            spoilt[place : place + 200] = bytes(len(spoilt[place : place + 200]))
-        else:
-            spoilt[place] ^= 0xFF
+        spoilt, damage = spoil(data, content, 200)
         (folder / "a.bag").write_bytes(spoilt)
         try:
             values, count, notes = read_values(folder / "a.bag")
