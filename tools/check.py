@@ -3,8 +3,8 @@
 
 """Run all checks of the checkout; exit code 0 if all pass, otherwise 1.
 
-All run even if one fails, in two queues beside each other: tests wait more than they compute. At
-the end come what failed in the runs of pytest and their closing lines, that of everything last.
+All run even if one fails, in two phases of two queues beside each other. At the end come what
+failed in the runs of pytest and their closing lines, that of everything last.
 Standard library only: each check runs in the environment that has it.
 """
 
@@ -161,22 +161,30 @@ def pick_failures(lines: list[str]) -> list[str]:
     return [*tracebacks[-SHOWN_LINES:], *names]
 
 
-def plan(wanted: list[str], lanes: list[str]) -> list[dict[str, Callable[[], Outcome]]]:
-    """Return two queues of runs, each by its name."""
-    if DEFAULT not in wanted:
-        return [{ros: partial(run_tests, ros, NODES, ros, live=True) for ros in wanted}]
-    first: dict[str, Callable[[], Outcome]] = {
-        DEFAULT: partial(run_tests, DEFAULT, EVERYTHING, DEFAULT, live=True)
+Queue = dict[str, Callable[[], Outcome]]
+"""Runs one after the other, each by its name."""
+
+
+def plan(wanted: list[str], lanes: list[str]) -> list[list[Queue]]:
+    """Return phases of one or two queues beside each other.
+
+    No other tests run beside everything, which has two processes: a third on two cores makes tests
+    in real time late.
+    """
+    others: Queue = {
+        ros: partial(run_tests, ros, NODES, ros, live=DEFAULT not in wanted)
+        for ros in sorted({*wanted} - {DEFAULT})
     }
-    second: dict[str, Callable[[], Outcome]] = {"static checks": run_checks}
-    for ros in sorted({*wanted} - {DEFAULT}):
-        second[ros] = partial(run_tests, ros, NODES, ros)
+    if DEFAULT not in wanted:
+        return [[others]]
+    everything = partial(run_tests, DEFAULT, EVERYTHING, DEFAULT, live=True)
+    rest: Queue = {}
     for lane in lanes:
         title = f"Python {lane}, {LANES[lane]}"
-        second[title] = partial(run_tests, title, LANE, lane)
+        rest[title] = partial(run_tests, title, LANE, lane)
     name = "decisions as Python"
-    second[name] = partial(run_tests, name, PURE, DEFAULT, JETSON_DNN_RT_PURE="1")
-    return [first, second]
+    rest[name] = partial(run_tests, name, PURE, DEFAULT, JETSON_DNN_RT_PURE="1")
+    return [[{DEFAULT: everything}, {"static checks": run_checks}], [others, rest]]
 
 
 def main() -> int:
@@ -208,20 +216,24 @@ def main() -> int:
             return 2
         wanted = [DEFAULT]
     absent = {lane: reason for lane in options.lanes if (reason := explain_absence(lane))}
-    queues = plan(wanted, [lane for lane in options.lanes if lane not in absent])
+    phases = plan(wanted, [lane for lane in options.lanes if lane not in absent])
     results: dict[str, Outcome] = {}
 
-    def work(queue: dict[str, Callable[[], Outcome]]) -> None:
+    def work(queue: Queue) -> None:
         for name, run in queue.items():
             results[name] = run()
 
     with ThreadPoolExecutor(min(2, _CORES)) as pool:
-        for done in [pool.submit(work, queue) for queue in queues]:
-            done.result()
+        for queues in phases:
+            for done in [pool.submit(work, queue) for queue in queues]:
+                done.result()
     print()
+    names = [name for queues in phases for queue in queues for name in queue]
     # That of everything last: it is read as the verdict.
-    *others, last = [name for queue in reversed(queues) for name in queue]
-    for name in others:
+    last = DEFAULT if DEFAULT in names else names[-1]
+    for name in names:
+        if name == last:
+            continue
         print(f"== {name}:", *results[name].lines, sep="\n", flush=True)
     for lane, reason in absent.items():
         print(f"== Python {lane}, {LANES[lane]}:\nLEFT OUT: {reason}", flush=True)

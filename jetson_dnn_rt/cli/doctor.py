@@ -515,7 +515,8 @@ def check_graph(graph: Mapping[str, Any] | None = None) -> Check:
     process of its own, when not given.
     """
     if graph is None:
-        command = python_command("jetson_dnn_rt.watch.probe", str(DISCOVERY_S), *_SINGLE_TYPES)
+        module = "jetson_dnn_rt.nodes.reports.graph_probe"
+        command = python_command(module, str(DISCOVERY_S), *_SINGLE_TYPES)
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=60)
             graph = json.loads(done.stdout.splitlines()[-1])
