@@ -114,6 +114,7 @@ THREAD_STARTS: dict[str, str] = {
     "platforms.guardian:Guardian.__init__": "",  # test_guardian.py, campaign 4
     "platforms.power:measure_mean_power": "",  # of `profile`
     "nodes.process.late_answer:answer_late.begin": "",  # answers one service
+    "nodes.process.paced_answers:PacedAnswers._defer": "",  # test_paced_answers.py
     "nodes.process.running:Spinner.start": "",  # test_spinner.py, campaign 2
     "nodes.process.running:stop_on_signals": "",  # the end of the process, campaign 4
     "nodes.process.running:run_node": "",
