@@ -36,9 +36,9 @@ show()
 """
 
 
-def draw(profile, *modules, hash_seed="0"):
+def draw(profile, *modules, hash_seed="0", **variables):
     """What a property is given in a process that has loaded the modules."""
-    env = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": f"{SUPPORT}"}
+    env = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": f"{SUPPORT}", **variables}
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, profile, *modules],
         cwd=SUPPORT.parents[1], env=env, capture_output=True, text=True, check=True,
@@ -62,9 +62,10 @@ def test_examples_do_not_depend_on_the_order_of_hashes(alone):
     assert draw(FIXED, hash_seed="1") == alone
 
 
-def test_the_other_profile_draws_fresh_examples(alone):
-    assert draw(DRAWN) != alone
-    assert draw(DRAWN) != draw(DRAWN)
+@pytest.mark.parametrize("variables", [{}, {"CI": "true"}], ids=["person", "server"])
+def test_the_other_profile_draws_fresh_examples(alone, variables):
+    assert draw(DRAWN, **variables) != alone
+    assert draw(DRAWN, **variables) != draw(DRAWN, **variables)
 
 
 DRAWN_BEFORE = []

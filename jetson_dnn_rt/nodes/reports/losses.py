@@ -22,6 +22,9 @@ MOST_LOST_SHARE = 0.5
 MOST_PUBLISHERS = 32
 """Publishers whose sequence numbers are remembered: a camera that restarts is a new publisher."""
 
+_NAMELESS = b""
+"""The publisher where rclpy does not tell it."""
+
 
 @dataclass(frozen=True, slots=True)
 class LossSnapshot:
@@ -67,15 +70,22 @@ class Losses:
         """Messages that did not arrive."""
         return max(self._gaps, self._events)
 
-    def observe(self, info: Mapping[str, Any] | None) -> bool | None:
+    def observe(self, info: Mapping[str, Any] | None, *, alone: bool = False) -> bool | None:
         """Count a message; returns False for one that is not counted, as its number came before.
 
         `info` is the message info of rclpy, None where this rclpy has none. Returns None for a
-        message without a number, which is counted.
+        message that is counted without being told from others: it has no number, or, as in Jazzy,
+        not its publisher. `alone` says that there is one publisher and one subscription, so that
+        such numbers have gaps as well.
         """
         number = None if info is None else info.get("publication_sequence_number")
         publisher = None if info is None else info.get("publisher_gid")
         if number is None or publisher is None:
+            last = self._last.pop(_NAMELESS, None)
+            if number is not None and alone:
+                if last is not None and number > last:
+                    self._gaps += number - last - 1
+                self._last[_NAMELESS] = number
             self._arrived += 1
             return None
         key = publisher["data"]

@@ -25,6 +25,7 @@ from jetson_dnn_rt.nodes.process.distribution import (
     given_parameters,
     take_with_info,
 )
+from jetson_dnn_rt.nodes.process.parameters import SIM_TIME
 from jetson_dnn_rt.nodes.process.qos import (
     BEST_EFFORT_TEXT,
     OVERRIDABLE,
@@ -179,7 +180,7 @@ class ImageInput:
             key.topic,
             lambda: node.get_clock().now().nanoseconds,
             synchronised=key.stamp_clock == "synchronised",
-            simulated=lambda: node.get_clock().ros_time_is_active,
+            simulated=lambda: bool(node.get_parameter(SIM_TIME).value),
         )
         self._sequence = 0
         self._said: set[str] = set()
@@ -374,7 +375,8 @@ class ImageInput:
         self._proven.add(name)
         if name not in self._wanted and not self._proven.isdisjoint(self._wanted):
             return  # its replacement has begun to deliver
-        is_new = self.losses.observe(info)
+        overlaps = len(self._subscriptions) > 1 or arrival_ns < self._alone_ns
+        is_new = self.losses.observe(info, alone=len(self._publishers) == 1 and not overlaps)
         if is_new is False:
             return
         try:
@@ -383,7 +385,6 @@ class ImageInput:
             self._refuse(error, UNREADABLE_HEADER, self._count(), arrival_ns, STAMP)
             return
         stamp_ns = stamp_to_ns(message.header)
-        overlaps = len(self._subscriptions) > 1 or arrival_ns < self._alone_ns
         if is_new is None and overlaps and stamp_ns and stamp_ns == self._last_stamp_ns:
             return
         self._last_stamp_ns, sequence = stamp_ns, self._count()
