@@ -26,7 +26,7 @@ import numpy as np
 
 from benchmarks.harness.options import CORES, Options, echo
 from benchmarks.harness.processes import BenchmarkError
-from benchmarks.harness.tables import Report, Table, judge_all, say, say_bars, tabulate
+from benchmarks.harness.tables import Report, Table, Verdict, judge_all, say, say_bars, tabulate
 from benchmarks.harness.tasks import (
     add_task,
     configure,
@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def rejudge(result: Mapping[str, Any]) -> bool | None:
+def rejudge(result: Mapping[str, Any]) -> Verdict:
     """Judge a result that was written before."""
     return judge_all(
         judge(drive["load"], drive["sides"], result["tolerance"])["passed"]

@@ -30,7 +30,7 @@ import numpy as np
 
 from benchmarks.harness.options import Options, echo
 from benchmarks.harness.processes import BenchmarkError
-from benchmarks.harness.tables import Report, judge_all, say_verdict, tabulate
+from benchmarks.harness.tables import Report, Verdict, judge_all, say_verdict, tabulate
 from benchmarks.harness.timing import find_quantiles, frozen_garbage, take_turns
 from jetson_dnn_rt.compiled import FIX, PURE, find_build
 from jetson_dnn_rt.frames import Frame
@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     return {**result, "passed": rejudge(result)}
 
 
-def rejudge(result: Mapping[str, Any]) -> bool | None:
+def rejudge(result: Mapping[str, Any]) -> Verdict:
     """Judge a result, also one that was written before."""
     return judge_all(
         row["stage"][name] <= bar

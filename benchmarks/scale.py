@@ -39,7 +39,7 @@ import numpy as np
 from benchmarks.harness.options import CORES, Options, echo
 from benchmarks.harness.processes import BenchmarkError
 from benchmarks.harness.queue import FifoQueue
-from benchmarks.harness.tables import Report, Table, judge_all, say, say_verdict, tabulate
+from benchmarks.harness.tables import Report, Table, Verdict, judge_all, say, say_verdict, tabulate
 from benchmarks.harness.tasks import (
     add_task,
     configure,
@@ -352,7 +352,7 @@ def summarize_costs(rounds: Sequence[Costs]) -> dict[str, Any]:
     }
 
 
-def are_within(figures: Sequence[Mapping[str, float | None]]) -> bool | None:
+def are_within(figures: Sequence[Mapping[str, float | None]]) -> Verdict:
     """Whether all quantiles are within their bars; one without any time is not judged."""
     return judge_all(
         None if (value := one[name]) is None else value <= bar
@@ -591,7 +591,7 @@ def _measure_nets(args: argparse.Namespace, stack: ExitStack) -> dict[str, Any]:
 
 def judge_nets(
     rows: Sequence[Mapping[str, Any]], steps: Sequence[Mapping[str, Any]], tolerance: float
-) -> bool | None:
+) -> Verdict:
     """Judge the gaps, and the met frames beyond saturation; None if there was none."""
     if not steps:
         return None

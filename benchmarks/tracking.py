@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness.options import Options
-from benchmarks.harness.tables import Report, judge_all, say, say_verdict, tabulate
+from benchmarks.harness.tables import Report, Verdict, judge_all, say, say_verdict, tabulate
 from benchmarks.harness.timing import find_quantiles, frozen_garbage
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.tracking import Tracker
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     return {**result, "passed": rejudge(result)}
 
 
-def rejudge(result: Mapping[str, Any]) -> bool | None:
+def rejudge(result: Mapping[str, Any]) -> Verdict:
     """Judge a result, also one that was written before."""
     return judge_all(
         row["time_ms"]["p99"] <= P99_BAR_MS

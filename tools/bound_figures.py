@@ -32,7 +32,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # the benchmarks are not installed
 
-from benchmarks.harness.tables import say_verdict  # noqa: E402
+from benchmarks.harness.tables import UNDECIDED, say_verdict  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results"
 PAGES = tuple(
@@ -128,8 +128,11 @@ def bind(text: str, results: Path = RESULTS) -> str:
             raise FigureError(f"[{shown}][{label}]: {error}") from error
         begin = link.end()
     for (_, run), is_said in quoted.items():
-        if not is_said and _load(results, run).get("passed") is False:
-            raise FigureError(f"figures of {run}, which did not pass: say so in that section")
+        if not is_said and (verdict := _load(results, run).get("passed")) in (False, UNDECIDED):
+            raise FigureError(
+                f"figures of {run}, which did not pass ({say_verdict(verdict)}): say so in that "
+                "section"
+            )
     if unused := set(definitions) - used:
         raise FigureError(f"defined but not used: {', '.join(sorted(unused))}")
     return "".join([*parts, text[begin:]])

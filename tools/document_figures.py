@@ -20,7 +20,8 @@ import bound_figures  # which puts the checkout on sys.path
 from bound_figures import RESULTS, ROOT
 
 from benchmarks.harness.main import BENCHMARKS, load
-from benchmarks.harness.tables import say, say_verdict, tabulate, to_markdown
+from benchmarks.harness.origin import show_code
+from benchmarks.harness.tables import VERDICTS, say, say_verdict, tabulate, to_markdown
 
 FILE = ROOT / "docs" / "figures.md"
 
@@ -35,9 +36,17 @@ Figures on other pages are links to these sections. *load* is the load average o
 the run, *others* how many of the *cores* other programs took while it ran ("-" in results from
 before that was measured). *seeds* are those of the random worlds, where the benchmark lets you
 choose; "-" is one fixed seed, or no chance at all.
+
+*code* is the commit that was measured; `+` = with changes that it does not have. "changed since"
+marks results of other code than this checkout has in the rooms that the benchmark measures
+([harness/rooms.py](../benchmarks/harness/rooms.py)): they say what was, and are to be measured
+again. Of results with "no commit recorded" it is not known whether they are of today's code.
+
+A verdict is *not decided* where the 95 % interval of the rounds has the bar inside, or there were
+too few rounds ([harness/intervals.py](../benchmarks/harness/intervals.py)).
 """
 
-_BARS = re.compile(r"\bbars?:? (.+): (?:passed|NOT passed|not judged)")
+_BARS = re.compile(rf"\bbars?:? (.+): (?:{'|'.join(VERDICTS)})")
 
 
 def render(folder: Path = RESULTS) -> str:
@@ -45,7 +54,7 @@ def render(folder: Path = RESULTS) -> str:
     runs = [Run(path) for path in sorted(folder.glob("*.json"))]
     rows = tabulate(
         (run.describe() for run in runs),
-        "run, bars, verdict, date, machine, cores, load, others, seeds, command",
+        "run, bars, verdict, code, date, machine, cores, load, others, seeds, command",
     )
     return f"{HEAD}\n{to_markdown([rows])}\n" + "".join(run.render() for run in runs)
 
@@ -57,6 +66,7 @@ class Run:
         self.path, self.anchor = path, path.stem.replace("_", "-")
         self.result = json.loads(path.read_text(encoding="utf-8"))
         self.machine = self.result["machine"]
+        self.code = show_code(self.result)
         command = self.result.get("command", self.machine["command"])
         self.command = command.replace("jetson-dnn-rt bench", "python -m benchmarks")
         name = self.result.get("benchmark", "")
@@ -70,6 +80,7 @@ class Run:
             "run": f"[{self.anchor}](#{self.anchor})",
             "bars": "; ".join(_BARS.findall(lines)) or None,
             "verdict": say_verdict(self.result.get("passed")),
+            "code": self.code,
             "date": self.machine["date"][:10],
             "machine": self.machine["cpu"],
             "cores": self.machine["cores"],
@@ -84,7 +95,8 @@ class Run:
         return (
             f"\n## {self.anchor}\n\n{self.summary}"
             f" ([{self.path.name}](../benchmarks/results/{self.path.name})).\n\n"
-            f"```sh\n{self.command}\n```\n\n{', '.join(_describe(self.machine))}.\n\n"
+            f"```sh\n{self.command}\n```\n\n{', '.join(_describe(self.machine))}; code: "
+            f"{self.code}.\n\n"
             f"{to_markdown(self.report)}\n"
         )
 

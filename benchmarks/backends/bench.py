@@ -56,7 +56,7 @@ from benchmarks.harness.networks import (
 )
 from benchmarks.harness.options import BESIDE, CORES, DATA, VIDEO, YOLOX, Options, echo
 from benchmarks.harness.processes import busy_cores
-from benchmarks.harness.tables import Report, judge_all, say, say_verdict
+from benchmarks.harness.tables import Report, Verdict, judge_all, say, say_verdict
 from benchmarks.harness.timing import (
     Times,
     find_overhead_bounds,
@@ -399,7 +399,7 @@ def _summarize(
     return {**found, "passed": judge_all(judge_model(found, vnni=has_vnni()).values())}
 
 
-def judge_model(found: Mapping[str, Any], *, vnni: bool) -> dict[str, bool | None]:
+def judge_model(found: Mapping[str, Any], *, vnni: bool) -> dict[str, Verdict]:
     """Judge each bar for one model; None where there is nothing to compare."""
     torch, opencv, staging = (
         found.get(key)
@@ -416,7 +416,7 @@ def judge_model(found: Mapping[str, Any], *, vnni: bool) -> dict[str, bool | Non
         for row in found["rows"]
         if {"products", "points_lost", "times_faster_than_fp32"} <= row.keys()
     ]
-    verdicts = (
+    verdicts: tuple[Verdict, ...] = (
         None if torch is None else torch >= SPEEDUP_BAR,
         None if opencv is None else opencv >= SPEEDUP_BAR,
         None if staging is None else staging <= STAGING_BAR_PERCENT,
@@ -426,7 +426,7 @@ def judge_model(found: Mapping[str, Any], *, vnni: bool) -> dict[str, bool | Non
     return dict(zip(BARS, verdicts, strict=True))
 
 
-def rejudge(result: Mapping[str, Any]) -> bool | None:
+def rejudge(result: Mapping[str, Any]) -> Verdict:
     """Judge a result, also one that was written before; None where no model was measured."""
     return judge_all(
         verdict

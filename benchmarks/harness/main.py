@@ -4,9 +4,11 @@
 """Run one of the benchmarks; without a name, list them.
 
 A benchmark is a module of `benchmarks`, or the module ``bench`` of a folder there, with
-``add_arguments(add)``, ``run(args) -> dict`` (``passed`` is True, False, or None without a bar)
-and ``report(result)``. Exit code 1 when a bar was not met. With ``rejudge(result)``, which returns
-what ``passed`` should be, a test repeats the verdict of every committed result.
+``add_arguments(add)``, ``run(args) -> dict`` (``passed`` is a `tables.Verdict`) and
+``report(result)``, and it is named in `rooms`. Exit code 1 when a bar was not met; one that is not
+decided says so, and is none. With ``rejudge(result)``, which returns what ``passed`` should be, a
+test repeats the verdict of every committed result. During a long run ``args.keep(result)`` writes
+what there is so far, so that a forced end loses little.
 """
 
 from __future__ import annotations
@@ -18,11 +20,14 @@ import json
 import logging
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from benchmarks.harness.options import Options
+from benchmarks.harness.origin import KEY, describe_code
+from benchmarks.harness.parts import PLAYED, describe_parts, read_result
 from benchmarks.harness.processes import Neighbours
 from benchmarks.harness.tables import to_text, write
 from jetson_dnn_rt.cli.environment import prepare_environment
@@ -101,12 +106,22 @@ def run_benchmark(given: Sequence[str]) -> int:
     args = parse(module, given[1:], name.replace("_", "-"))
     command = shlex.join(["python", "-m", "benchmarks", *given])
     machine = {**describe_machine(), "command": command}
+    code = describe_code(name)  # before the run: files may change while it takes its time
     neighbours = Neighbours()
-    measured = module.run(args)
-    machine["other_cores"] = round(neighbours.find_cores(), 2)
-    result = {"benchmark": name, **measured, "command": command, "machine": machine}
-    if args.output is not None:
-        write(result, args.output)
+    args.earlier = read_result(getattr(args, "resume", None))
+
+    def finish(measured: Mapping[str, Any]) -> dict[str, Any]:
+        machine["other_cores"] = round(neighbours.find_cores(), 2)
+        rest = {KEY: code, "command": command, "machine": machine}
+        result = {"benchmark": name, **measured, **rest}
+        if PLAYED in measured:
+            result["parts"] = describe_parts(args.earlier, result)
+        if args.output is not None:
+            write(result, args.output)
+        return result
+
+    args.keep = finish
+    result = finish(module.run(args))
     print(json.dumps(result) if args.json else to_text(module.report(result)))
     return 1 if result["passed"] is False else 0
 
@@ -129,4 +144,5 @@ def parse(module: ModuleType, options: Sequence[str], name: str = "") -> argpars
     module.add_arguments(Options(parser))
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the JSON there too")
+    parser.set_defaults(keep=lambda measured: None, earlier=None)
     return parser.parse_args(options)

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Literal, TypeAlias
 
 from jetson_dnn_rt.cli.text import Cell, format_cell, format_rows
 
@@ -24,6 +24,12 @@ class Table:
 
 
 Report = Sequence[str | Table]
+
+UNDECIDED: Final = "not decided"
+Verdict: TypeAlias = "bool | Literal['not decided'] | None"
+"""What ``passed`` of a result is: True, False, `UNDECIDED` where the rounds do not tell (see
+`benchmarks.harness.intervals`), None where there is no bar, or nothing to judge. A text is true:
+compare, or use `judge_all`."""
 
 
 def tabulate(rows: Iterable[Any], *columns: str | tuple[str, Any]) -> Table:
@@ -66,20 +72,40 @@ def _make_cell(row: Any, column: Any) -> Cell:
     return value if value is None or not style else format(value, style)
 
 
-def say_verdict(passed: bool | None) -> str:
+_VERDICTS: dict[Verdict, str] = {
+    True: "passed",
+    False: "NOT passed",
+    UNDECIDED: UNDECIDED,
+    None: "not judged",
+}
+VERDICTS = tuple(_VERDICTS.values())
+"""All that `say_verdict` says."""
+
+
+def say_verdict(passed: Verdict) -> str:
     """Say whether the bars were met."""
-    return {True: "passed", False: "NOT passed", None: "not judged"}[passed]
+    return _VERDICTS[passed]
 
 
-def say_bars(bars: str, passed: bool | None) -> str:
+def say_shortly(passed: Verdict) -> str:
+    """Say the same in a cell of a table."""
+    return {True: "yes", False: "NO", UNDECIDED: UNDECIDED, None: "-"}[passed]
+
+
+def say_bars(bars: str, passed: Verdict) -> str:
     """Say what the bars are, and whether they were met; docs/figures.md lists these lines."""
     return f"bars: {bars}: {say_verdict(passed)}"
 
 
-def judge_all(verdicts: Iterable[bool | None]) -> bool | None:
-    """Whether all bars were met for which there was something to judge; None if for none."""
+def judge_all(verdicts: Iterable[Verdict]) -> Verdict:
+    """Whether all bars were met for which there was something to judge; None if for none.
+
+    One that was missed decides; otherwise one that is not decided.
+    """
     known = [verdict for verdict in verdicts if verdict is not None]
-    return all(known) if known else None
+    if not known:
+        return None
+    return False if False in known else UNDECIDED if UNDECIDED in known else True
 
 
 def to_text(report: Report) -> str:

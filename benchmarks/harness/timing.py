@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.harness.intervals import find_rank
 from benchmarks.harness.tables import say
 
 Times = npt.NDArray[np.int64]
@@ -74,11 +75,19 @@ def alternate(items: Iterable[Item], number: int) -> list[Item]:
     return list(items)[:: -1 if number % 2 else 1]
 
 
+def order(items: Iterable[Item], number: int) -> list[Item]:
+    """Order the items of a round: reversed in every other one, and each is first in its turn.
+
+    So none always runs on the machine that another one has warmed.
+    """
+    return rotate(alternate(items, number), number // 2)
+
+
 def take_turns(items: Iterable[Item], rounds: int, title: str) -> Iterator[Item]:
-    """Yield the items once per round, in `alternate` order; logs the end of each round."""
+    """Yield the items once per round, in `order`; logs the end of each round."""
     chosen = list(items)
     for number in range(rounds):
-        yield from alternate(chosen, number)
+        yield from order(chosen, number)
         say(f"{title}: round {number + 1} of {rounds}")
 
 
@@ -107,15 +116,11 @@ def find_overhead_percent(plain: Times, other: Times) -> float:
 def find_overhead_bounds(plain: Times, other: Times) -> list[float]:
     """Find between which percentages `find_overhead_percent` is, with 95 % confidence.
 
-    By order statistics, whatever the noise; of fewer than six rounds the least and the largest.
+    See `intervals`; of fewer than six rounds the least and the largest.
     """
     ratios = np.sort(other / plain)
-    rounds, left_out = len(ratios), 0
-    # So many or fewer are on one side of the median with less than 2.5 %, as heads of a fair coin.
-    while sum(math.comb(rounds, heads) for heads in range(left_out + 1)) * 40 <= 1 << rounds:
-        left_out += 1
-    ends = ratios[max(0, left_out - 1)], ratios[min(rounds - 1, rounds - left_out)]
-    return [round(100.0 * (float(end) - 1.0), 2) for end in ends]
+    rank = max(1, find_rank(len(ratios)))
+    return [round(100.0 * (float(end) - 1.0), 2) for end in (ratios[rank - 1], ratios[-rank])]
 
 
 def find_quantiles(

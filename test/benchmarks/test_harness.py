@@ -4,6 +4,7 @@
 """The harness: options, tables, rounds, processes; and every benchmark's interface."""
 
 import argparse
+import json
 import os
 import queue
 import subprocess
@@ -12,6 +13,7 @@ import threading
 import time
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import benches
 import numpy as np
@@ -23,13 +25,15 @@ from benchmarks.harness import processes
 from benchmarks.harness.options import Options
 from benchmarks.harness.processes import BenchmarkError, Child, Neighbours, busy_phases
 from benchmarks.harness.queue import FifoQueue
-from benchmarks.harness.tables import Table, tabulate, to_markdown, to_text
+from benchmarks.harness.tables import UNDECIDED, Table, say_bars, tabulate, to_markdown, to_text
 from benchmarks.harness.timing import (
     alternate,
     find_overhead_bounds,
     measure_rounds,
+    order,
     quantile_ms,
     rotate,
+    take_turns,
 )
 
 MS = 1_000_000
@@ -43,6 +47,24 @@ def test_every_benchmark_has_the_interface(name):
     assert callable(module.run)
     assert callable(module.report)
     assert benches.parse(name, "--json").output is None
+
+
+def test_a_result_says_what_code_it_is_of(monkeypatch, tmp_path):
+    made = SimpleNamespace(
+        __doc__="Made.",
+        add_arguments=lambda add: None,
+        run=lambda args: {"passed": UNDECIDED},
+        report=lambda result: [say_bars("none", result["passed"])],
+    )
+    monkeypatch.setattr(harness, "load", lambda name: made)
+    file = tmp_path / "engine.json"
+    code, result = benches.run("engine", "--output", str(file))
+    assert code == 0  # not decided is not missed
+    assert json.loads(file.read_text()) == result
+    assert set(result["code"]["rooms"]) == {"jetson_dnn_rt/scheduling"}
+    assert result["code"]["commit"] or result["code"]["reason"]
+    made.run = lambda args: {"passed": False}
+    assert benches.run("engine")[0] == 1
 
 
 def test_benchmarks_are_listed(capsys):
@@ -148,6 +170,17 @@ def test_runs_take_turns_and_each_round_begins_with_another():
     assert quantile_ms(times["a"], 0.99) == times["a"].max() * 1e-6  # a time that was measured
     assert rotate("abc", 4) == ["b", "c", "a"]
     assert [alternate("ab", number) for number in (0, 1)] == [["a", "b"], ["b", "a"]]
+
+
+@pytest.mark.parametrize("sides", ["ab", "abc", "abcd"])
+def test_every_side_is_equally_often_first_last_and_before_each_other_one(sides):
+    rounds = [order(sides, number) for number in range(2 * len(sides))]
+    for place in range(len(sides)):
+        assert {[of[place] for of in rounds].count(side) for side in sides} == {2}
+    before = [(of.index("a") < of.index("b")) for of in rounds]
+    assert before.count(True) == len(sides)
+    taken = list(take_turns(sides, 3, "sides"))
+    assert taken == [side for number in range(3) for side in order(sides, number)]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,8 @@ import bound_figures
 import pytest
 from bound_figures import FigureError, bind, find_unbound
 
+from benchmarks.harness.tables import UNDECIDED
+
 RESULT = {
     "passed": False,
     "rows": [
@@ -27,6 +29,7 @@ BARE = "pick(rows, part='bare')"
 def results(tmp_path):
     (tmp_path / "a_run.json").write_text(json.dumps(RESULT))
     (tmp_path / "met.json").write_text(json.dumps({**RESULT, "passed": True}))
+    (tmp_path / "open.json").write_text(json.dumps({**RESULT, "passed": UNDECIDED}))
     return tmp_path
 
 
@@ -58,6 +61,8 @@ def test_a_figure_is_that_of_its_file(results, text, expression, shown):
 def test_a_verdict_is_that_of_its_file(results):
     page = "A run ([passed][verdict]).\n\n" + VERDICT
     assert bind(page, results) == "A run ([NOT passed][verdict]).\n\n" + VERDICT
+    page = page.replace("a-run", "open")
+    assert "([not decided][verdict])" in bind(page, results)
 
 
 @pytest.mark.parametrize(
@@ -71,6 +76,7 @@ def test_a_verdict_is_that_of_its_file(results):
         (make_page("[1 ms][figure]", "bars_ms.p50, 1"), "1 numbers in the text, 2 values"),
         (make_page("[1 ms][figure]", "open('x')"), "'open' is not defined"),
         (make_page("[1 ms][figure]", "bars_ms.p50", "a-run"), "a-run, which did not pass"),
+        (make_page("[1 ms][figure]", "bars_ms.p50", "open"), r"did not pass \(not decided\)"),
     ],
 )
 def test_a_figure_that_is_bound_to_nothing_is_refused(results, page, reason):

@@ -13,6 +13,8 @@ import document_figures
 import pytest
 
 from benchmarks.harness.main import load
+from benchmarks.harness.origin import describe_code
+from benchmarks.harness.tables import UNDECIDED
 
 RESULTS = sorted(document_figures.RESULTS.glob("*.json"))
 
@@ -67,6 +69,21 @@ def test_a_verdict_is_what_the_benchmark_says_of_the_file():
             judged.append(name)
             assert result["passed"] == rejudge(result), path.name
     assert {"backends", "batching", "cancel", "paper000"} <= set(judged)
+
+
+def test_a_run_shows_the_code_that_it_measured(tmp_path):
+    (path,) = [path for path in RESULTS if path.stem == "engine"]
+    result = json.loads(path.read_text(encoding="utf-8"))
+    code = {"commit": "0123456789abcdef", "uncommitted": [], "rooms": {}}
+    copy = tmp_path / path.name
+    copy.write_text(json.dumps({**result, "code": code, "passed": UNDECIDED}), encoding="utf-8")
+    run = document_figures.Run(copy)
+    row = run.describe()
+    assert (row["code"], row["verdict"]) == ("01234567, changed since", "not decided")
+    assert "p50 <= 8 us" in row["bars"]
+    assert "; code: 01234567, changed since." in run.render()
+    copy.write_text(json.dumps({**result, "code": describe_code("engine")}), encoding="utf-8")
+    assert "changed" not in document_figures.Run(copy).code
 
 
 def test_seeds_are_shown_shortly():
