@@ -3,28 +3,37 @@
 
 """Compare with the usual rclpy node when there is more work than the machine can do.
 
-Two models on one camera. Their execution times alone on the machine, C1 and C2, are measured
-first; the camera then sends 640x480 frames at LOAD / (C1 + C2), from a process of its own over DDS
-with the shipped profile. Consumers run one after the other in processes of their own, alternating:
-this package's composed graph, the usual rclpy node (overload/nodes.py), this package, ...
+Two models on one camera. Their execution times alone on the machine, C1 and C2, are measured anew
+at each load of every round; the camera then sends 640x480 frames at LOAD / (C1 + C2), from a
+process of its own over DDS with the shipped profile. For each load and deadline, a cell, every
+side plays for some seconds in a process of its own, one after the other, in an order that changes:
+this package's composed graph, the usual rclpy node (overload/nodes.py), and others, all in every
+round.
 
-Both are judged the same way, by the frame's stamp and the clock right after `publish` returned: a
+All are judged the same way, by the frame's stamp and the clock right after `publish` returned: a
 result is in time when it is published within the deadline of the frame's capture. This package is
 configured with that deadline less a margin for the transport, since its own deadlines run from the
-frame's arrival. The usual node knows no deadlines: its rounds are judged by all of them.
-``sequential`` is this package with one network at a time on all cores, in place of
-``threads: auto``.
+frame's arrival. The usual node knows no deadlines. ``sequential`` is this package with one network
+at a time on all cores, in place of ``threads: auto``.
 
 A consumer that fails ends its round, not the benchmark: the cell says so, and has not passed.
 
-Bars, at every load and deadline: of the frames that it admits (begins because their budget fits;
-the usual node begins all that it receives) this package delivers at least 95 % in time, and it
-delivers at least as many results in time per second as the usual node (or both deliver at least
-98 % of their frames), at a lower age (median and p99).
+Bars, at every load and deadline, each by the 95 % interval of ten or more rounds: of the frames
+that it admits (begins because their budget fits; the usual node begins all that it receives) this
+package delivers at least 95 % in time, and it delivers at least as large a share of its frames in
+time as the usual node (or both deliver at least 98 %), at no higher an age (p50 and p99 of a
+round's results).
+
+With ``--against COMMIT`` that commit of this package is a further side (overload/against.py): ours
+delivers at least 0.98 times its share in every cell, and no smaller one on average over the cells.
 
 With ``--peer`` somebody else's detection node is a further side (overload/peer.py). It takes the
-detector's place, and the usual node has the segmenter beside it. A second table has the detector
+detector's place, and the usual node has the segmenter beside it. A further table has the detector
 alone of all sides, and the bars hold for it against the peer, too.
+
+The defaults take about two hours, ``--no-sequential`` two thirds of that. They can be taken in
+parts: ``--rounds 2 --output overload.json``, then again with ``--resume overload.json`` for more
+rounds, or for other loads and deadlines; every round is kept.
 """
 
 from __future__ import annotations
@@ -33,23 +42,48 @@ import argparse
 import copy
 import json
 import pickle
+import statistics
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from benchmarks.harness.intervals import LEAST_ROUNDS, show_interval
 from benchmarks.harness.options import CORES, Options, echo
+from benchmarks.harness.parts import PLAYED, add_resume, take_earlier
 from benchmarks.harness.processes import BenchmarkError, Child, NotReadyError
-from benchmarks.harness.tables import Report, say, say_bars, tabulate
+from benchmarks.harness.tables import (
+    Report,
+    Verdict,
+    judge_all,
+    say,
+    say_bars,
+    say_shortly,
+    tabulate,
+)
 from benchmarks.harness.tasks import configure, find_cost_ns, load_task, write_frames
-from benchmarks.harness.timing import take_turns
+from benchmarks.harness.timing import alternate, order
+from benchmarks.overload.against import find_against, make_command, prepare
+from benchmarks.overload.cells import (
+    ADMITTED_BAR,
+    AGAINST,
+    AGAINST_BAR,
+    AGES,
+    KEPT_UP_BAR,
+    NAIVE,
+    OURS,
+    SEQUENTIAL,
+    SIDES,
+    judge_average,
+    make_cell,
+    name_undecided,
+)
 from benchmarks.overload.peer import DETECTOR, PEER, Peer, add_peer, make_peer, show_peer
 from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.frames import Frame
@@ -59,10 +93,6 @@ from jetson_dnn_rt.safety.children import python_command
 from jetson_dnn_rt.tasks import Work
 from jetson_dnn_rt.traces.summary import order_statistic
 
-ADMITTED_BAR = 0.95
-KEPT_UP_BAR = 0.98
-"""Share of the frames that both sides deliver in time where the machine keeps up."""
-SIDES = ("ours", "sequential", "naive")
 TOPIC = "/image_raw"
 MASK_STEP = 4
 """Pixels of masks that are kept: one in so many, across and down."""
@@ -90,7 +120,8 @@ class ConsumerSpec:
     `workers` are stages that this package runs side by side, or those and `threads` as the load
     wants; the usual node has a thread for every callback. `output` is the log, JSON rows of
     `FrameRow`, `results` a pickled list of `PublishedResult`, where wanted. `policy` decides on
-    this package's variants, horizon in the mode `mode`. The role ``peer`` runs `peer`.
+    this package's variants, horizon in the mode `mode`. The role ``peer`` runs `peer`, the role
+    ``against`` the package that is in the folder `tree`.
     """
 
     tasks: tuple[TaskConfig, ...]
@@ -103,6 +134,7 @@ class ConsumerSpec:
     policy: str = "static"
     mode: str = "balanced"
     peer: Peer | None = None
+    tree: Path | None = None
 
 
 class FrameRow(NamedTuple):
@@ -237,10 +269,20 @@ def check_stamps(rounds: Rounds, stamps_ns: Sequence[int]) -> None:
 def find_roles(side: str, spec: ConsumerSpec) -> dict[str, ConsumerSpec]:
     """Find the processes of a side by their roles: a peer has the usual node beside it."""
     if side != PEER:
-        return {"naive" if side == "naive" else "ours": spec}
+        return {side if side in (NAIVE, AGAINST) else OURS: spec}
     others = tuple(task for task in spec.tasks if task.name != DETECTOR)
     beside = replace(spec, tasks=others, output=spec.output.with_name("beside"), results=None)
-    return {"naive": beside, PEER: spec}
+    return {NAIVE: beside, PEER: spec}
+
+
+def _command(role: str, spec: ConsumerSpec) -> list[str]:
+    """Write the specification of a role, and make its command."""
+    path = spec.output.with_name(f"{role}.spec")
+    if role == AGAINST:
+        assert spec.tree is not None
+        return make_command(spec.tree, spec, path)
+    path.write_bytes(pickle.dumps(spec))
+    return python_command(NODES, role, str(path))
 
 
 @contextmanager
@@ -249,9 +291,7 @@ def running(side: str, spec: ConsumerSpec) -> Iterator[dict[str, Child]]:
     with ExitStack() as stack:
         children = {}
         for role, own in find_roles(side, spec).items():
-            path = spec.output.with_name(f"{role}.spec")
-            path.write_bytes(pickle.dumps(own))
-            children[role] = stack.enter_context(Child(python_command(NODES, role, str(path))))
+            children[role] = stack.enter_context(Child(_command(role, own)))
         yield children
 
 
@@ -293,10 +333,19 @@ def add_arguments(add: Options) -> None:
         "its height and width, where the model leaves a choice (default 384 512)",
         kind=int, nargs=2, metavar="PIXELS",
     )  # fmt: skip
-    add("--loads", [1.5, 2.0, 3.0], "work per second that arrives, in seconds", metavar="LOAD")
-    add("--rounds", 3, "of both sides, per load")
-    add("--seconds", 10.0, "per round")
-    add("--deadline-factors", [1.25], "relative deadline = F * (C1 + C2)", metavar="F")
+    add(
+        "--loads", [0.5, 1.0, 2.0, 3.0], "work per second that arrives, in seconds", above=0,
+        metavar="LOAD",
+    )  # fmt: skip
+    add(
+        "--deadline-factors", [1.1, 1.25, 1.5, 2.0], "relative deadline = F * (C1 + C2)", above=0,
+        metavar="F",
+    )  # fmt: skip
+    add(
+        "--rounds", LEAST_ROUNDS, "of all sides at each load and deadline, further ones with "
+        f"--resume; fewer than {LEAST_ROUNDS} in all decide nothing", least=1,
+    )  # fmt: skip
+    add("--seconds", 6.0, "of a side in a round", above=0)
     add(
         "--margin-ms",
         4.0,
@@ -305,13 +354,33 @@ def add_arguments(add: Options) -> None:
     add("--threads", CORES, "of one inference, both sides (default: all cores)")
     add("--fixed", False, "`threads` for this package, too, in place of `threads: auto`")
     add("--workers", 1, "stages that this package runs side by side")
-    add("--no-sequential", False, "leave that side out, which halves the time")
+    add("--no-sequential", False, "leave that side out, which takes a third of the time")
+    add("--against", "", "another commit of this package as a further side", metavar="COMMIT")
     add_peer(add)
+    add_resume(add)
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    """Measure both sides at every load; `BenchmarkError` when camera or listener fail."""
+    """Measure all sides in every cell; `BenchmarkError` when camera or listener fail."""
     peer = make_peer(args)
+    against = find_against(args.against) if args.against else None
+    settings = {
+        "models": {"detector": args.detector, "segmenter": args.segmenter},
+        **echo(args, "variant segmenter_size threads workers fixed margin_ms"),
+        "seconds_per_round": args.seconds,
+        "sides": [
+            OURS,
+            *([] if args.no_sequential else [SEQUENTIAL]),
+            NAIVE,
+            *([] if against is None else [AGAINST]),
+            *([] if peer is None else [PEER]),
+        ],
+        "admitted_bar": ADMITTED_BAR,
+        "kept_up_bar": KEPT_UP_BAR,
+        **({} if peer is None else {PEER: asdict(peer)}),
+        **({} if against is None else {AGAINST: {"commit": against, "bar": AGAINST_BAR}}),
+    }
+    played = take_earlier(args.earlier, "overload", settings)
     # Random weights if the source needs any: only time counts here.
     size = tuple(args.segmenter_size) if args.segmenter.startswith("torchvision:") else ()
     variants = [args.variant] if args.variant else []
@@ -319,44 +388,71 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         configure(DETECTOR, args.detector, variants, kind="detection"),
         configure("segmenter", args.segmenter, variants, kind="segmentation", input_size=size),
     )
+    tree = None if against is None else prepare(against)
     with tempfile.TemporaryDirectory(prefix="overload-") as name:
         folder = Path(name)
-        frames = write_frames(folder / "frames")
+        write_frames(folder / "frames")
         say("overload: models are exported once, so that every process starts quickly")
         exported = tuple(export(task, folder) for task in tasks)
-        costs_ms = {task.name: measure_alone(task, args.threads, frames) for task in exported}
-        total_ms = sum(costs_ms.values())
-        deadlines_ms = {factor: factor * total_ms for factor in args.deadline_factors}
-        say(f"overload: alone: {costs_ms}, deadlines {deadlines_ms} ms")
-        spec = ConsumerSpec(exported, args.threads, 0.0, folder / "log", args.workers, peer=peer)
-        cells = [
-            cell
-            for load in args.loads
-            for cell in _measure_load(load, load * 1e3 / total_ms, spec, deadlines_ms, args)
-        ]
+        spec = ConsumerSpec(
+            exported, args.threads, 0.0, folder / "log", args.workers, peer=peer, tree=tree
+        )
+        for number in range(args.rounds):
+            say(f"overload: round {number + 1} of {args.rounds}")
+            for load in alternate(args.loads, number):
+                # Anew each time: loads and deadlines of a slow minute are not those of the run.
+                costs_ms = {
+                    task.name: measure_alone(task, args.threads, folder / "frames")
+                    for task in exported
+                }
+                say(f"overload: load {load:g}; alone: {costs_ms}")
+                played += _play_load(load, costs_ms, spec, settings["sides"], played, args)
+                args.keep(summarize(settings, played))
+    return summarize(settings, played)
+
+
+def summarize(settings: Mapping[str, Any], played: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Make the result of its rounds."""
+    by_cell: dict[tuple[float, float], list[Mapping[str, Any]]] = {}
+    for one in played:
+        by_cell.setdefault((one["load"], one["deadline_factor"]), []).append(one)
+    cells = [make_cell(rounds, DETECTOR, PEER) for _, rounds in sorted(by_cell.items())]
+    average, verdict = judge_average(played)
+    names = played[0]["costs_ms"]
     return {
-        "models": {"detector": args.detector, "segmenter": args.segmenter},
-        **echo(args, "threads workers"),
-        "execution_alone_ms": costs_ms,
-        **echo(args, "margin_ms rounds"),
-        "seconds_per_round": args.seconds,
-        "admitted_bar": ADMITTED_BAR,
-        "kept_up_bar": KEPT_UP_BAR,
-        **({} if peer is None else {PEER: asdict(peer)}),
+        **settings,
+        # Of all rounds: each has its own, by which it was played.
+        "execution_alone_ms": {
+            name: statistics.median(one["costs_ms"][name] for one in played) for name in names
+        },
+        "rounds": min(cell["rounds"] for cell in cells),
         "cells": cells,
-        "passed": all(cell["passed"] for cell in cells),
+        **({} if average is None else {"against_on_average": average}),
+        "passed": judge_all([*(cell["passed"] for cell in cells), verdict]),
+        PLAYED: list(played),
     }
+
+
+def rejudge(result: Mapping[str, Any]) -> Verdict:
+    """Judge a result, also one that was written before; the oldest have no rounds to judge."""
+    if PLAYED in result:
+        passed: Verdict = summarize({}, result[PLAYED])["passed"]
+        return passed
+    return judge_all(cell["passed"] for cell in result["cells"])
 
 
 def report(result: Mapping[str, Any]) -> Report:
     """Make a line for each load and side."""
+    costs_ms = [sum(one["costs_ms"].values()) for one in result.get(PLAYED, ())]
     alone = ", ".join(f"{k} {v:.1f} ms" for k, v in result["execution_alone_ms"].items())
+    if costs_ms:
+        alone += f" (together {min(costs_ms):.1f} to {max(costs_ms):.1f} ms, by round)"
     rows = [
         {
             "load": cell["load"],
             "factor": cell["deadline_factor"],
             "side": side,
-            "ratio": _ratio(cell[side]["in_time_per_s"], cell["naive"]["in_time_per_s"]),
+            "ratio": _ratio(cell[side]["in_time_per_s"], cell[NAIVE]["in_time_per_s"]),
             "passed": cell["passed"],
             **cell[side],
         }
@@ -401,19 +497,62 @@ def report(result: Mapping[str, Any]) -> Report:
             "of started=met_ratio_started:.1%, in time/s=in_time_per_s:.1f, x naive=ratio:.2f",
             ("by task", show_tasks),
             "p50 age ms=age_ms.p50:.1f, p99 age ms=age_ms.p99:.1f",
-            (
-                "bars",
-                lambda row: ("yes" if row["passed"] else "NO") if row["side"] == "ours" else "",
-            ),
+            ("bars", lambda row: say_shortly(row["passed"]) if row["side"] == OURS else ""),
         ),
+        *_report_compared(result, cell_columns),
         *show_peer(result, peer_rows, *cell_columns),
         "\n".join(failures),
         say_bars(
             f">= {result['admitted_bar']:.0%} of the admitted met, no fewer in time than the "
             "usual node unless both keep up, results fresher than its, in every cell"
-            + ("; the same of the detector alone against the peer" if PEER in result else ""),
+            + ("; the same of the detector alone against the peer" if PEER in result else "")
+            + (
+                f"; >= {result[AGAINST]['bar']:g} x those in time of "
+                f"{result[AGAINST]['commit'][:8]} in every cell, no fewer on average"
+                if AGAINST in result
+                else ""
+            ),
             result["passed"],
         ),
+    ]
+
+
+def _report_compared(result: Mapping[str, Any], cell_columns: Sequence[tuple[str, Any]]) -> Report:
+    """Report the intervals by which each cell is judged; earlier results have none."""
+    rows = [
+        {
+            "load": cell["load"],
+            "factor": cell["deadline_factor"],
+            "rounds": cell["rounds"],
+            "other": other,
+            **found,
+        }
+        for cell in result["cells"]
+        for other, found in cell.get("compared", {}).items()
+    ]
+    if not rows:
+        return []
+
+    def show(name: str) -> tuple[str, Any]:
+        style = ".1%" if name == "admitted" else ".2f"
+        return name.replace("_", " "), lambda row: show_interval(row.get(name), style)
+
+    average = result.get("against_on_average")
+    return [
+        "ours relative to another side, round by round: median (95 % interval); admitted: the "
+        "share met of ours",
+        tabulate(
+            rows,
+            *cell_columns,
+            "rounds, ours against=other",
+            *(show(name) for name in ("in_time", *(f"age_{name}" for name in AGES), "admitted")),
+            ("bars", lambda row: say_shortly(row["passed"])),
+            ("which", name_undecided),
+        ),
+        f"in time relative to {result[AGAINST]['commit'][:8]}, mean over the cells: "
+        f"{show_interval(average, '.3f')}"
+        if average
+        else "",
     ]
 
 
@@ -442,86 +581,78 @@ def measure_alone(config: TaskConfig, threads: int, frames: Path) -> float:
         return find_cost_ns(load_task(stack, timed, [frame], threads=threads)) / 1e6
 
 
-def _measure_load(
+def _play_load(
     load: float,
-    rate_hz: float,
+    costs_ms: Mapping[str, float],
     spec: ConsumerSpec,
-    deadlines_ms: Mapping[float, float],
+    sides: Sequence[str],
+    earlier: Sequence[Mapping[str, Any]],
     args: argparse.Namespace,
 ) -> list[dict[str, Any]]:
-    """Measure every side at one load, and judge it by each deadline."""
-    folder = spec.output.parent
-    ours = ["ours"] if args.no_sequential else ["ours", "sequential"]
-    free = ["naive"] if spec.peer is None else ["naive", PEER]  # they know no deadlines
-    rounds = {side: Rounds() for side in [*product(free, [0.0]), *product(ours, deadlines_ms)]}
+    """Play one round of every side for each deadline at one load."""
+    folder, total_ms = spec.output.parent, sum(costs_ms.values())
+    rate_hz = load * 1e3 / total_ms
     stamps_file, received_file = folder / "stamps", folder / "received"
     source = f"images:{folder / 'frames'}"
+    played: list[tuple[float, int, dict[str, Rounds]]] = []
     with (
         Child(python_command(NODES, "camera", source, repr(rate_hz), str(stamps_file))),
         Child(python_command(NODES, "listener", str(received_file))),
     ):
-        # The order changes, so that no side always runs on the warmer machine.
-        for side, factor in take_turns(rounds, args.rounds, f"overload: load {load:g}"):
-            deadline_ms = deadlines_ms.get(factor, max(deadlines_ms.values()))
-            own = replace(
-                spec,
-                deadline_ms=deadline_ms - args.margin_ms,
-                follows_load=side == "ours" and not args.fixed,
-            )
-            try:
-                # The last frames get the time until their deadline.
-                one = play(side, own, args.seconds, 2 * deadline_ms / 1e3)
-            except BenchmarkError as error:
-                say(f"overload: {side}: {error}")
-                rounds[side, factor].failures.append(str(error))
-                continue
-            rounds[side, factor].played.append(one)
+        for factor in args.deadline_factors:
+            number = count_rounds(earlier, load, factor)
+            rounds = {}
+            for side in order(sides, number):
+                deadline_ms = factor * total_ms
+                own = replace(
+                    spec,
+                    deadline_ms=deadline_ms - args.margin_ms,
+                    follows_load=side in (OURS, AGAINST) and not args.fixed,
+                )
+                rounds[side] = Rounds()
+                try:
+                    # The last frames get the time until their deadline.
+                    one = play(side, own, args.seconds, 2 * deadline_ms / 1e3)
+                except BenchmarkError as error:
+                    say(f"overload: {side}: {error}")
+                    rounds[side].failures.append(str(error))
+                    continue
+                rounds[side].played.append(one)
+            played.append((factor, number, rounds))
+            say(f"overload: load {load:g}, deadline {factor:g}: round {number + 1} played")
     stamps_ns = list(read_sent_ns(stamps_file))
     received = json.loads(received_file.read_text(encoding="utf-8"))
-    if spec.peer is not None:
-        check_stamps(rounds[PEER, 0.0], stamps_ns)
-    cells = []
-    for factor, deadline_ms in deadlines_ms.items():
-        deadline_ns = int(deadline_ms * 1e6)
-        of_sides = {side: rounds[side, factor] for side in ours}
-        of_sides |= {side: rounds[side, 0.0] for side in free}
-        figures = {
-            side: describe(one, stamps_ns, len(spec.tasks), deadline_ns)
-            for side, one in of_sides.items()
-            if side != PEER
+    found = []
+    for factor, number, rounds in played:
+        deadline_ns = int(factor * total_ms * 1e6)
+        if PEER in rounds:
+            check_stamps(rounds[PEER], stamps_ns)
+        alone = {
+            side: describe_detector(rounds[side], stamps_ns, deadline_ns)
+            for side in sides
+            if PEER in rounds
         }
-        passed = is_better(figures["ours"], figures["naive"])
-        if spec.peer is not None:
-            alone = {
-                side: describe_detector(one, stamps_ns, deadline_ns)
-                for side, one in of_sides.items()
-            }
-            figures[DETECTOR] = alone
-            passed = passed and is_better(alone["ours"], alone[PEER])
-        cells.append(
+        found.append(
             {
                 "load": load,
                 "deadline_factor": factor,
-                "deadline_ms": deadline_ms,
+                "round": number,
+                "costs_ms": dict(costs_ms),
                 "rate_hz": rate_hz,
-                **figures,
-                # Of all sides together, including the time outside the measured windows.
+                "deadline_ms": factor * total_ms,
+                "sides": {
+                    side: describe(rounds[side], stamps_ns, len(spec.tasks), deadline_ns)
+                    for side in sides
+                    if side != PEER
+                },
+                **({DETECTOR: alone} if alone else {}),
+                # Of all deadlines of this load together.
                 "listener": {topic: len(stamps) for topic, stamps in received.items()},
-                "passed": passed,
             }
         )
-    return cells
+    return found
 
 
-def is_better(ours: Mapping[str, Any], naive: Mapping[str, Any]) -> bool:
-    """Whether the bars hold; they do not where a round failed."""
-    if ours["failures"] or naive["failures"]:
-        return False
-    # Then the camera decides how many there are: a window has a frame more or less.
-    kept_up = min(ours["met_ratio"] or 0.0, naive["met_ratio"] or 0.0) >= KEPT_UP_BAR
-    ages = [(ours["age_ms"][name], naive["age_ms"][name]) for name in ("p50", "p99")]
-    return (
-        (ours["met_ratio_admitted"] or 0.0) >= ADMITTED_BAR
-        and (kept_up or ours["in_time_per_s"] >= naive["in_time_per_s"])
-        and all(other is None or (mine is not None and mine < other) for mine, other in ages)
-    )
+def count_rounds(played: Sequence[Mapping[str, Any]], load: float, factor: float) -> int:
+    """Count the rounds that a cell has."""
+    return sum(one["load"] == load and one["deadline_factor"] == factor for one in played)
