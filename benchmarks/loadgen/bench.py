@@ -21,7 +21,9 @@ answered when it has issued all; they count as late, and their latency means not
 MLPerf's rules want 100,000 queries and 600 s at least. A run is shortened to `--seconds` unless
 `--full` is given; of fewer than 4,603 queries LoadGen cannot call any run VALID.
 
-Bars: all runs of ``ours`` are VALID. A shortened run is judged only where a bound was missed.
+Sides take turns, round by round. Bars: all runs of ``ours`` are VALID, and its p50 and p99 are not
+above those of ``naive`` in any workload, by the 95 % interval of their ratio over at least ten
+rounds. Of a shortened run LoadGen's verdict is judged only where a bound was missed.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import math
 import pickle
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -40,10 +43,20 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from benchmarks.harness.intervals import LEAST_ROUNDS, compare, show_interval
 from benchmarks.harness.options import CORES, Options, echo
 from benchmarks.harness.processes import BenchmarkError, Child
-from benchmarks.harness.tables import Report, say, tabulate
+from benchmarks.harness.tables import (
+    Report,
+    Verdict,
+    judge_all,
+    say,
+    say_bars,
+    say_shortly,
+    tabulate,
+)
 from benchmarks.harness.tasks import configure, write_frames
+from benchmarks.harness.timing import order
 from benchmarks.overload.bench import NODES, ConsumerSpec, export
 from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError
@@ -59,6 +72,7 @@ FIX = "install the LoadGen of MLPerf Automotive (github.com/mlcommons/mlperf_aut
 SUMMARY, DETAIL, QUERIES = "mlperf_log_summary.txt", "mlperf_log_detail.txt", "queries.json"
 """Files of a run: LoadGen's own two, and the times of each query."""
 SHARES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}
+JUDGED = ("p50", "p99")
 _CONSTRAINTS = {
     "Performance constraints satisfied": "bound",
     "Min duration satisfied": "duration",
@@ -144,6 +158,46 @@ def judge(runs: Sequence[Mapping[str, Any]], *, shortened: bool) -> bool | None:
     return all(run["verdict"] == "VALID" for run in runs)
 
 
+def compare_sides(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Hold the latencies of ours against those of the usual node, workload by workload."""
+    rows = []
+    for workload in dict.fromkeys(run["workload"] for run in runs):
+        sides = [
+            [run for run in runs if (run["workload"], run["side"]) == (workload, side)]
+            for side in SIDES
+        ]
+        if not all(sides):
+            continue
+        found = {
+            name: compare(*([find_latency(run, name) for run in side] for side in sides))
+            for name in JUDGED
+        }
+        rows.append(
+            {
+                "workload": workload,
+                "rounds": len(sides[0]),
+                **{name: interval.to_dict() for name, interval in found.items()},
+                "passed": judge_all(interval.judge(most=1.0) for interval in found.values()),
+            }
+        )
+    return rows
+
+
+def find_latency(run: Mapping[str, Any], name: str) -> float:
+    """Find a percentile in ms; infinite beyond the last answer."""
+    if run["unanswered"] > (1.0 - SHARES[name]) * run["queries"]:
+        return math.inf
+    return float(run["latency_ms"][name])
+
+
+def rejudge(result: Mapping[str, Any]) -> Verdict:
+    """Judge a result, also one that was written before, in which no sides were compared."""
+    ours = [run for run in result["runs"] if run["side"] == "ours"]
+    valid = judge(ours, shortened=result["shortened_to_s"] is not None)
+    compared = compare_sides(result["runs"]) if "compared" in result else []
+    return judge_all([valid, *(row["passed"] for row in compared)])
+
+
 def make_workloads(size: tuple[int, int]) -> dict[str, tuple[TaskConfig, ...]]:
     """Make the tasks of each workload; `size` is the height and width that DeepLabv3 gets."""
     ssd = configure("detector", "torchvision:ssdlite320_mobilenet_v3_large", kind="detection")
@@ -174,6 +228,7 @@ def add_arguments(add: Options) -> None:
     add("--workloads", list(WORKLOADS), choices=WORKLOADS)
     add("--sides", list(SIDES), choices=SIDES)
     add("--qps", 15.0, "queries per second", above=0)
+    add("--rounds", LEAST_ROUNDS, "runs of every workload and side", least=1)
     add("--seconds", 60.0, "of each run, which is shortened", above=0)
     add("--full", False, "as long as MLPerf's rules want: almost two hours a run")
     add(
@@ -182,7 +237,7 @@ def add_arguments(add: Options) -> None:
     )  # fmt: skip
     add("--margin-ms", 4.0, "for transport and publication, of the bound")
     add("--threads", CORES, "of one inference of the usual node (default: all cores)")
-    add("--logs", Path("loadgen_logs"), "folder for LoadGen's logs, by workload and side")
+    add("--logs", Path("loadgen_logs"), "folder for LoadGen's logs, by workload, side and round")
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
@@ -202,20 +257,22 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
                 task if task.model.startswith("builtin:") else export(task, folder / workload)
                 for task in workloads[workload]
             )
-            for side in args.sides:
-                logs = args.logs / f"{workload}_{side}"
-                figures = _run_side(side, tasks, workload, frames, logs.resolve(), args)
-                runs.append({"workload": workload, "side": side, "logs": str(logs), **figures})
-                say(f"loadgen: {workload}, {side}: {figures['verdict']}")
-    shortened = not args.full
-    return {
+            for number in range(args.rounds):
+                for side in order(args.sides, number):
+                    logs = args.logs / f"{workload}_{side}_{number + 1}"
+                    figures = _run_side(side, tasks, workload, frames, logs.resolve(), args)
+                    row = {"workload": workload, "side": side, "round": number}
+                    runs.append({**row, "logs": str(logs), **figures})
+                    say(f"loadgen: {workload}, {side}, {number + 1}: {figures['verdict']}")
+    result = {
         "loadgen_version": _find_version(),
         **echo(args, "qps margin_ms segmenter_size threads"),
-        "shortened_to_s": args.seconds if shortened else None,
+        "shortened_to_s": None if args.full else args.seconds,
         "models": {name: [task.model for task in workloads[name]] for name in args.workloads},
         "runs": runs,
-        "passed": judge([one for one in runs if one["side"] == "ours"], shortened=shortened),
+        "compared": compare_sides(runs),
     }
+    return {**result, "passed": rejudge(result)}
 
 
 def _find_version() -> str:
@@ -274,19 +331,34 @@ def report(result: Mapping[str, Any]) -> Report:
         f"{title}, {length}",
         tabulate(
             result["runs"],
-            "workload, side, LoadGen=verdict",
+            "workload, side, round, LoadGen=verdict",
             ("not satisfied", lambda row: ", ".join(row["unsatisfied"]) or "-"),
             "queries, bound ms=bound_ms:.1f, over bound=over_bound, unanswered",
-            *(
-                (f"{name} ms", partial(_show_latency, name, share))
-                for name, share in SHARES.items()
-            ),
+            *((f"{name} ms", partial(_show_latency, name)) for name in SHARES),
+        ),
+        *_report_compared(result),
+    ]
+
+
+def _report_compared(result: Mapping[str, Any]) -> Report:
+    """Report what is judged beside LoadGen's verdict; earlier results have none of it."""
+    if "compared" not in result:
+        return []
+    return [
+        "ours relative to the usual node, round by round: median (95 % interval)",
+        tabulate(
+            result["compared"],
+            "workload, rounds",
+            *((name, lambda row, name=name: show_interval(row[name])) for name in JUDGED),
+            ("bars", lambda row: say_shortly(row["passed"])),
+        ),
+        say_bars(
+            "runs of ours VALID, its p50 and p99 not above the usual node's", result["passed"]
         ),
     ]
 
 
-def _show_latency(name: str, share: float, run: Mapping[str, Any]) -> str:
+def _show_latency(name: str, run: Mapping[str, Any]) -> str:
     """Show a percentile; beyond the last answer there is no time to give."""
-    if run["unanswered"] > (1.0 - share) * run["queries"]:
-        return "unanswered"
-    return f"{run['latency_ms'][name]:.1f}"
+    latency_ms = find_latency(run, name)
+    return "unanswered" if math.isinf(latency_ms) else f"{latency_ms:.1f}"

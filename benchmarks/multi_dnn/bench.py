@@ -50,11 +50,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.harness.intervals import Interval, show_interval
 from benchmarks.harness.numerics import find_error
 from benchmarks.harness.options import CORES, Options, read_names
 from benchmarks.harness.tables import (
     Report,
     Table,
+    Verdict,
     judge_all,
     say,
     say_bars,
@@ -136,6 +138,8 @@ GPU_MIX, GPU_INSTANCES, CPU_INSTANCES = (3, 1, 2, 2), 8, 2
 LEAST_ROUNDS, MOST_ROUNDS = 2, 40
 _TRIAL_S, _ALONE_S = 0.4, 1.5
 _IN_PROCESSES = ("a", "b", "e")
+_JUDGED = {"f": "e", "g": "a"}
+"""Modes with a bar, and what they are held against."""
 
 Rounds = Mapping[str, Sequence[Sequence[Times]]]
 """By mode, for each round, the times of each instance in ns."""
@@ -555,6 +559,9 @@ def describe_modes(
         for other in "abdef":
             if other in means and other != mode:
                 row[f"less_than_{other}"] = _find_saved(means[mode], means[other])
+        if (base := _JUDGED.get(mode)) in means:
+            saved = 100.0 * (1.0 - means[mode] / means[base])
+            row[f"less_than_{base}_by_round"] = [round(float(one), 2) for one in saved]
         modes[mode] = row
     if len(set(models)) > 1 and "a" in rounds:
         # Reduction of the time of each network of a mix.
@@ -579,7 +586,7 @@ def _quantiles(row: Sequence[Sequence[Times]], instances: Sequence[int]) -> dict
     }
 
 
-def judge(result: Mapping[str, Any]) -> bool | None:
+def judge(result: Mapping[str, Any]) -> Verdict:
     """Judge whether the measured rows meet the bars; None if no bar applies.
 
     On a GPU the bars are `BARS`, with 8 instances; on a CPU ours may be at most `CPU_BAR` slower
@@ -588,16 +595,23 @@ def judge(result: Mapping[str, Any]) -> bool | None:
     return judge_all(judge_row(row, result["device"]) for row in result["rows"])
 
 
-def judge_row(row: Mapping[str, Any], device: str) -> bool | None:
+def judge_row(row: Mapping[str, Any], device: str) -> Verdict:
     """Judge one row."""
     modes = row["modes"]
     if any(not mode.get("outputs_agree", True) for mode in modes.values()):
         return False
     if device != "cuda":
-        saved = modes["f"].get("less_than_e")
-        return None if saved is None else bool(saved >= CPU_BAR)
-    bar, saved = find_bar(row, device), modes["g"].get("less_than_a")
-    return None if bar is None or saved is None else bool(saved >= bar)
+        return _judge_saved(modes.get("f", {}), "e", CPU_BAR)
+    return _judge_saved(modes.get("g", {}), "a", find_bar(row, device))
+
+
+def _judge_saved(mode: Mapping[str, Any], base: str, bar: float | None) -> Verdict:
+    """Judge per cent less time than another mode; earlier results have no rounds."""
+    saved = mode.get(f"less_than_{base}")
+    if bar is None or saved is None:
+        return None
+    by_round = mode.get(f"less_than_{base}_by_round")
+    return bool(saved >= bar) if by_round is None else Interval.of(by_round).judge(least=bar)
 
 
 def find_bar(row: Mapping[str, Any], device: str) -> float | None:
@@ -708,6 +722,14 @@ def report_row(row: Mapping[str, Any], device: str) -> Report:
             "to full=error_to_full:.0e, % less than a=less_than_a:.1f, than b=less_than_b:.1f",
             "than d=less_than_d:.1f, than e=less_than_e:.1f, than f=less_than_f:.1f",
             "paper:.1f, bar:.0f",
+            ("judged, %", _show_judged),
             ("", lambda mode: mode["note"]),
         ),
     ]
+
+
+def _show_judged(mode: Mapping[str, Any]) -> str | None:
+    """Show the interval by which a mode is judged."""
+    key = mode["mode"][:1]
+    by_round = mode.get(f"less_than_{_JUDGED.get(key)}_by_round")
+    return None if by_round is None else show_interval(Interval.of(by_round).to_dict(), ".1f")

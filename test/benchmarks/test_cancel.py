@@ -13,6 +13,7 @@ pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 
 from benchmarks import cancel
 from benchmarks.harness.main import load, parse
+from benchmarks.harness.tables import UNDECIDED
 from jetson_dnn_rt.tasks import Outcome
 
 
@@ -71,6 +72,47 @@ def test_ratios_are_those_of_one_round():
     whole, other = play((10, 20, 40), 100), play((20, 20, 20), 150)
     assert cancel._find_ratio(other, whole, "in_time_per_s") == 1.0
     assert cancel._find_ratio(other, whole, "frame_ns") == 1.5
+
+
+def test_a_round_without_the_figure_has_no_ratio():
+    aborted = make_record(1, stages_ns=(), outcome=Outcome.ABORTED)
+    one = [cancel.Round([make_record(0, stages_ns=(30,))], 1.0), cancel.Round([aborted], 1.0)]
+    assert cancel._find_ratios(one, one, "frame_ns") == [1.0]
+    assert cancel._find_ratios(one, one, "in_time_per_s") == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("ratios", "bar", "passed"),
+    [
+        ([1.0] * 10, {"least": 1.0}, True),
+        ([0.99] * 10, {"least": 1.0}, False),
+        ([0.99] * 2 + [1.1] * 8, {"least": 1.0}, UNDECIDED),
+        ([1.02] * 10, {"most": cancel.FRAME_BAR}, True),
+        ([1.0] * 6, {"least": 1.0}, UNDECIDED),
+        ([], {"least": 1.0}, False),
+    ],
+)
+def test_cells_are_judged_by_their_rounds(ratios, bar, passed):
+    assert cancel.judge_ratios(ratios, **bar)["passed"] == passed
+
+
+@pytest.mark.parametrize(
+    ("urgent", "long", "passed"),
+    [
+        (0.7, 0.9, True),
+        (0.6, 0.9, False),  # none more
+        (0.7, 0.8, False),
+        (0.5, 0.9, False),
+    ],
+)
+def test_urgent_frames_are_judged_by_their_rounds(urgent, long, passed):
+    def repeat(urgent, long):
+        return [{"urgent": {"met": urgent}, "long": {"met": long}}] * 10
+
+    rounds = {"whole": repeat(0.6, 0.9), "cancelled": repeat(urgent, long)}
+    assert cancel.judge_urgent(rounds)["passed"] is passed
+    few = {side: played[:9] for side, played in rounds.items()}
+    assert cancel.judge_urgent(few)["passed"] == UNDECIDED
 
 
 def test_nothing_is_judged_where_no_run_was_cancelled():

@@ -11,7 +11,8 @@ import benches
 import pytest
 
 from benchmarks.harness import main as harness
-from benchmarks.loadgen.bench import describe, judge, read_summary
+from benchmarks.harness.tables import UNDECIDED, say_verdict
+from benchmarks.loadgen.bench import compare_sides, describe, judge, read_summary, rejudge
 from benchmarks.loadgen.queries import Queries
 
 SUMMARY = """\
@@ -115,6 +116,47 @@ def test_a_shortened_run_passes_nothing_but_may_fail():
     assert judge([valid, late], shortened=True) is False
 
 
+def run_of(side, p50, p99=60.0, *, number=0, unanswered=0, verdict="VALID"):
+    return {
+        "workload": "builtin", "side": side, "round": number, "queries": 300,
+        "unanswered": unanswered, "verdict": verdict, "unsatisfied": [],
+        "latency_ms": {"p50": p50, "p99": p99, "p99.9": 70.0},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("ours", "naive", "rounds", "passed"),
+    [
+        ({"p50": 25.0}, {"p50": 26.0}, 10, True),
+        ({"p50": 27.0}, {"p50": 26.0}, 10, False),
+        ({"p50": 25.0, "p99": 61.0}, {"p50": 26.0}, 10, False),
+        ({"p50": 25.0, "unanswered": 5}, {"p50": 26.0}, 10, False),  # of its p99
+        ({"p50": 25.0}, {"p50": 26.0, "unanswered": 5}, 10, True),
+        ({"p50": 25.0}, {"p50": 26.0}, 9, UNDECIDED),
+        ({"p50": 25.0, "verdict": "INVALID"}, {"p50": 26.0}, 10, False),
+    ],
+)
+def test_latencies_are_held_against_the_usual_nodes(ours, naive, rounds, passed):
+    runs = [
+        run_of(side, number=number, **values)
+        for number in range(rounds)
+        for side, values in (("ours", ours), ("naive", naive))
+    ]
+    result = {"runs": runs, "shortened_to_s": None, "compared": compare_sides(runs)}
+    assert rejudge(result) == passed
+    shown = benches.show(
+        "loadgen", {**result, "loadgen_version": "5", "qps": 15.0, "passed": passed}
+    )
+    assert shown.endswith(f"not above the usual node's: {say_verdict(passed)}")
+
+
+def test_earlier_results_and_single_sides_are_judged_by_loadgen_alone():
+    runs = [run_of("ours", 30.0), run_of("naive", 20.0)]
+    assert rejudge({"runs": runs, "shortened_to_s": None}) is True
+    assert rejudge({"runs": runs, "shortened_to_s": 60.0}) is None
+    assert compare_sides(runs[:1]) == []
+
+
 def test_a_percentile_beyond_the_last_answer_is_not_shown():
     run = {"workload": "ssd", "side": "ours", "queries": 300, **read_summary(SUMMARY)}
     result = {"loadgen_version": "5", "qps": 15.0, "shortened_to_s": 20.0}
@@ -147,12 +189,12 @@ def test_a_short_run_with_the_real_loadgen(tmp_path):
     pytest.importorskip("vision_msgs.msg")
     _, result = benches.run(
         "loadgen",
-        "--workloads builtin --sides ours --seconds 2 --qps 5",
+        "--workloads builtin --sides ours --seconds 2 --qps 5 --rounds 1",
         "--logs", str(tmp_path),
     )  # fmt: skip
     (run,) = result["runs"]
     assert run["verdict"] in ("VALID", "INVALID")
     assert run["bound_ms"] == 200.0
     assert 8 <= run["queries"] <= 12
-    assert (tmp_path / "builtin_ours" / "mlperf_log_detail.txt").stat().st_size > 0
+    assert (tmp_path / "builtin_ours_1" / "mlperf_log_detail.txt").stat().st_size > 0
     assert "shortened to 2 s" in benches.show("loadgen", result)

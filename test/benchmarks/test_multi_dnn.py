@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from benchmarks.harness.numerics import find_error
+from benchmarks.harness.tables import UNDECIDED
 from benchmarks.multi_dnn import bench as figures
 from benchmarks.multi_dnn import networks
 from benchmarks.multi_dnn.modes import (
@@ -112,6 +113,26 @@ def test_bars(found, device, passed):
     assert figures.judge({"device": device, "rows": [found]}) is passed
     both = {"device": "cuda", "rows": [found, row("resnet152", 10.0)]}
     assert figures.judge(both) is False
+
+
+@pytest.mark.parametrize(
+    ("ours", "device", "passed"),
+    [
+        ([10.4] * 10, "cpu", True),
+        ([10.6] * 10, "cpu", False),
+        ([10.6] * 2 + [10.0] * 8, "cpu", UNDECIDED),
+        ([10.0] * 9, "cpu", UNDECIDED),
+        ([4.0] * 10, "cuda", True),
+        ([4.1] * 10, "cuda", False),
+        ([3.0] * 8 + [5.0] * 2, "cuda", UNDECIDED),
+    ],
+)
+def test_bars_are_those_of_the_rounds(ours, device, passed):
+    mode, base, other = ("f", "e", 10.0) if device == "cpu" else ("g", "a", 20.0)
+    rounds = {mode: [[times(one)] for one in ours], base: [[times(other)] for _ in ours]}
+    modes = figures.describe_modes(rounds, ["vgg16"], {}, {})
+    found = row("vgg16", 0.0, modes=modes)
+    assert figures.judge_row(found, device) == passed
 
 
 def test_each_idea_has_a_figure_of_its_own():

@@ -6,7 +6,8 @@
 import benches
 import pytest
 
-from benchmarks.overhead.bench import find_lost, is_within
+from benchmarks.harness.tables import UNDECIDED
+from benchmarks.overhead.bench import Measured, describe, find_lost, is_within
 from benchmarks.overhead.parts import Ended, Received, summarize_parts
 
 JOB = Ended(stamp_ns=2, release_ns=5, completion_ns=50, publish_ns=57, published_ns=60, busy_ns=34)
@@ -44,17 +45,48 @@ def test_frames_sent_before_and_after_do_not_count_as_lost():
 
 def test_bars():
     row = {"jobs": 1, "overhead_ms": {"p50": 2.5}, "bars_ms": {"p50": 2.5}}
-    assert is_within(row)
-    assert not is_within({**row, "lost": 1})
-    assert not is_within({**row, "overhead_ms": {"p50": 2.6}})
-    assert not is_within({"jobs": 0, "overhead_ms": {"p50": None}, "bars_ms": {"p50": 2.5}})
+    assert is_within(row) is True
+    assert is_within({**row, "lost": 1}) is False
+    assert is_within({**row, "overhead_ms": {"p50": 2.6}}) is False
+    none = {"jobs": 0, "overhead_ms": {"p50": None}, "bars_ms": {"p50": 2.5}}
+    assert is_within(none) is False
+
+
+def measure(*overheads_us, **found):
+    times_ns = [1000 * one for one in overheads_us]
+    return Measured(times_ns, times_ns, [{"camera": one} for one in times_ns], **found)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "passed"),
+    [
+        ([(400, 500)] * 10, True),
+        ([(600, 700)] * 10, False),
+        ([(400, 700)] * 2 + [(600, 700)] * 8, UNDECIDED),
+        ([(400, 500)] * 9, UNDECIDED),
+        ([(400, 500)] * 9 + [()], False),  # nothing came in a round
+    ],
+)
+def test_bars_are_those_of_the_rounds(rounds, passed):
+    row = describe([measure(*one) for one in rounds], {"p50": 0.5})
+    assert is_within(row) == passed
+
+
+def test_rounds_of_a_part_are_put_together():
+    row = describe([measure(100, 300, sent=5, lost_at_s=[0.5]), measure(200, sent=3)], {})
+    assert (row["jobs"], row["sent"], row["lost"], row["lost_at_s"]) == (3, 8, 1, [0.5])
+    assert row["overhead_ms"]["p50"] == 0.2
+    assert row["by_round"]["p50"] == [0.1, 0.2]
+    assert is_within(row) is False  # an image was lost
+    assert is_within(describe([measure(100, sent=5)], {})) is True  # without a bar
+    assert "lost" not in describe([measure(100)], {})
 
 
 @pytest.mark.nightly
 def test_every_part_is_measured():
     pytest.importorskip("rclpy")
     pytest.importorskip("vision_msgs.msg")
-    _, result = benches.run("overhead", "--size 160x120 --seconds 2")
+    _, result = benches.run("overhead", "--size 160x120 --seconds 2 --rounds 1")
     composed, bare, two = result["rows"]
     assert [row["part"] for row in result["rows"]] == ["composed", "bare", "two processes"]
     assert all(row["jobs"] > 0 for row in result["rows"])

@@ -8,17 +8,18 @@ import pytest
 
 from benchmarks import streaming
 from benchmarks.harness.processes import BenchmarkError
+from benchmarks.harness.tables import UNDECIDED
 from benchmarks.overload.peer import PEER
 from benchmarks.streaming import CHOOSER, NAIVE, OURS, Cell, Drive, judge_cell, read_shown
 
 FULL, SMALL = "full@torch-fp32", "tucker-0.50@torch-fp32"
 
 
-def judge(load, values, failures=None):
-    """Judge a cell of 30 Hz by the sAP of its sides, and their failures."""
+def judge(load, values, failures=None, rounds=10):
+    """Judge a cell of 30 Hz by the sAP of its sides, the same in all rounds, and failures."""
     sides = {
         side: {
-            "accuracy": {"detector": {"value": value}},
+            "accuracy": {"detector": {"value": value, "by_round": [value] * rounds}},
             "failures": [] if side != failures else ["ended with exit code 1"],
         }
         for side, value in values.items()
@@ -87,14 +88,34 @@ def test_bars(load, ours, naive, failures, passed):
     assert (cell["deadline_ms"], cell["ours_to_best_variant"]) == (100.0 * load, None)
 
 
+def test_drives_are_held_against_the_same_drive():
+    drives = [0.2, 0.9, 0.4, 0.7, 0.3, 0.8, 0.5, 0.6, 0.25, 0.85]
+    sides = {
+        side: {"accuracy": {"detector": {"value": 0.5, "by_round": by_round}}, "failures": []}
+        for side, by_round in ((OURS, [1.01 * value for value in drives]), (NAIVE, drives))
+    }
+
+    def judge_sides():
+        return judge_cell(Cell(30.0, 1.0, 0.0, 100.0), sides, {"detector": 0.8}, [])["passed"]
+
+    assert judge_sides() is True
+    sides[NAIVE]["accuracy"]["detector"]["by_round"] = drives[1:] + drives[:1]
+    assert judge_sides() == UNDECIDED
+
+
+def test_few_drives_decide_nothing_but_a_failure_does():
+    assert judge(1.0, {OURS: 0.6, NAIVE: 0.5}, rounds=9)["passed"] == UNDECIDED
+    assert judge(1.0, {OURS: 0.6, NAIVE: 0.5}, NAIVE, rounds=9)["passed"] is False
+
+
 def test_a_peer_is_judged_as_the_naive_node_is():
     def with_peer(peer, failures=None):
         return judge(2.0, {OURS: 0.6, NAIVE: 0.5, PEER: peer}, failures)
 
     good = with_peer(0.4)
     assert (good["passed"], good["ours_to_peer"]) == (True, 0.6 / 0.4)
-    assert not with_peer(0.55)["passed"]
-    assert not with_peer(0.4, PEER)["passed"]
+    assert with_peer(0.55)["passed"] is False
+    assert with_peer(0.4, PEER)["passed"] is False
 
 
 def test_sides_are_compared_with_the_best_variant_that_did_not_fail():
