@@ -139,12 +139,14 @@ class AtOnceExecutor(Executor):
 
     def __init__(self, *given: Any, **options: Any) -> None:
         super().__init__(*given, **options)
-        self._told = self._engine  # itself, without a stopwatch around it
-        self._told.has_results = True
+        engine, hand_over = self._shared.engine, self._shared.hand_over
+        engine.has_results = True
 
-    def _hand_over(self) -> None:
-        super()._hand_over()  # after which the engine says that none does
-        self._told.has_results = True
+        def hand_over_at_once() -> None:
+            hand_over()  # after which the engine says that none does
+            engine.has_results = True
+
+        self._shared.hand_over = hand_over_at_once  # type: ignore[method-assign]
 
 
 SIDES: dict[str, type[Executor]] = {"ours": Executor, "at once": AtOnceExecutor}
@@ -152,9 +154,10 @@ SIDES: dict[str, type[Executor]] = {"ours": Executor, "at once": AtOnceExecutor}
 
 def add_stopwatches(executor: Any, watch: Stopwatch) -> None:
     """Time the parts of an executor that was not started yet; both sides alike."""
-    executor._engine = TimedEngine(executor._engine, watch)
-    executor._condition = TimedCondition(executor._condition, watch)
-    executor._hand_over = watch.around("hand-over", executor._hand_over)
+    shared = executor._shared
+    shared.engine = TimedEngine(shared.engine, watch)
+    shared.condition = TimedCondition(shared.condition, watch)
+    shared.hand_over = watch.around("hand-over", shared.hand_over)
 
 
 class BoundaryBench(CostBench):

@@ -59,8 +59,9 @@ from jetson_dnn_rt.backends.registry import create_runner, inspect_backend
 from jetson_dnn_rt.errors import JetsonDnnRtError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.model import Model
-from jetson_dnn_rt.runtime.executor import Executor, Stages
+from jetson_dnn_rt.runtime.executor import Executor
 from jetson_dnn_rt.runtime.task import Task
+from jetson_dnn_rt.runtime.task_entry import Stages
 from jetson_dnn_rt.tasks import JobRecord, Outcome
 from jetson_dnn_rt.variants.measuring.cancelling import time_cancel
 from jetson_dnn_rt.variants.measuring.sample_frames import prepare_inputs

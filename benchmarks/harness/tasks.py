@@ -23,9 +23,10 @@ from jetson_dnn_rt.config.task import NO_CACHE, TaskConfig
 from jetson_dnn_rt.demo.scenes import held_out_seed, random_scene
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.runtime.executor import Executor, Stages
+from jetson_dnn_rt.runtime.executor import Executor
 from jetson_dnn_rt.runtime.session import Session
 from jetson_dnn_rt.runtime.task import Task
+from jetson_dnn_rt.runtime.task_entry import Stages
 from jetson_dnn_rt.tasks import JobRecord, Work
 
 SIZE = (480, 640)

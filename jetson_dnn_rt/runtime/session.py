@@ -32,7 +32,7 @@ from jetson_dnn_rt.errors import ConfigurationError, StillRunningError, Unschedu
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.results import Result
 from jetson_dnn_rt.runtime.building.background_build import JOIN_TIMEOUT_S, BackgroundBuild, Log
-from jetson_dnn_rt.runtime.executor import Executor, Stages, TaskSnapshot
+from jetson_dnn_rt.runtime.executor import Executor
 from jetson_dnn_rt.runtime.job_trace import JobTrace
 from jetson_dnn_rt.runtime.realtime import trim_memory
 from jetson_dnn_rt.runtime.sharing import core_split
@@ -40,7 +40,8 @@ from jetson_dnn_rt.runtime.sharing.batch_groups import BatchGroups
 from jetson_dnn_rt.runtime.sharing.core_split import CoreSplit
 from jetson_dnn_rt.runtime.start_times import StartTimes
 from jetson_dnn_rt.runtime.task import StageTimes, Task, make_settings
-from jetson_dnn_rt.runtime.verdict_watch import PresentVerdict, VerdictWatch
+from jetson_dnn_rt.runtime.task_entry import Stages, TaskSnapshot
+from jetson_dnn_rt.runtime.verdict_watch import PresentVerdict, VerdictWatch, judge_tasks
 from jetson_dnn_rt.safety.stuck_log import start_stuck_log
 from jetson_dnn_rt.scheduling.analysis import Verdict
 from jetson_dnn_rt.tasks import JobRecord, Outcome, Stage, Work
@@ -320,7 +321,7 @@ class Session:
 
         if self._executor is None:
             close()
-        elif not self._executor.when_unused(name, close):
+        elif not self._executor.supervisor.when_unused(name, close):
             self._log.error("a stage has not returned: its model is released when it does")
 
     # -- running -------------------------------------------------------------------------------
@@ -374,7 +375,7 @@ class Session:
         """
         executor = self.executor
         self.batches.seed(executor)
-        verdict = self.verdict = executor.analyse()
+        verdict = self.verdict = judge_tasks(executor)
         if verdict.schedulable:
             self._log.info(str(verdict))
         elif verdict.schedulable is False and self.config.process.on_unschedulable == "refuse":
@@ -468,7 +469,7 @@ class Session:
         executor = self._executor
         if executor is None or name not in self._active:
             return None
-        executor.check_watchdog()
+        executor.supervisor.check_watchdog()
         try:
             return executor.snapshot(name)
         except KeyError:  # it was removed in this moment
@@ -506,7 +507,7 @@ class Session:
         """Replace a task's stages after one hung; called on a thread of the executor."""
         executor = self.executor
         with executor.realtime.as_worker():
-            return task.rebuild(partial(executor.when_unused, task.name))
+            return task.rebuild(partial(executor.supervisor.when_unused, task.name))
 
     # -- frames and results --------------------------------------------------------------------
 

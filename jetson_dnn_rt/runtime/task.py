@@ -27,7 +27,7 @@ from jetson_dnn_rt.models.output_check import OutputCheck
 from jetson_dnn_rt.models.sources.null import NullOrigin
 from jetson_dnn_rt.models.sources.registry import load_model
 from jetson_dnn_rt.models.tracking import Tracker
-from jetson_dnn_rt.runtime.executor import Stages
+from jetson_dnn_rt.runtime.task_entry import Stages
 from jetson_dnn_rt.tasks import Stage
 from jetson_dnn_rt.variants.library.library import Library
 from jetson_dnn_rt.variants.measuring.cancelling import measure_cancels

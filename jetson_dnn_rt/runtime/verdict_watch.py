@@ -13,9 +13,18 @@ import threading
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from jetson_dnn_rt.runtime.executor import Executor
-from jetson_dnn_rt.scheduling.analysis import Verdict
+from jetson_dnn_rt.scheduling.analysis import (
+    TEST_POINT_LIMIT,
+    Estimate,
+    TaskDemand,
+    Verdict,
+    analyse,
+)
+from jetson_dnn_rt.scheduling.task_state import TaskState
+from jetson_dnn_rt.tasks import stage_name
 
 PERIOD_NS = 900_000_000
 """Greatest age of a verdict; the diagnostics of several nodes ask for it once a second."""
@@ -68,10 +77,9 @@ class VerdictWatch:
         with self._lock:
             if self._last is not None and not over and now_ns - self._last_ns < PERIOD_NS:
                 return self._last
-            counts = executor.count_released()
-            expected_ns = {task: period_ns for task, (_, period_ns) in counts.items()}
+            expected_ns = executor.read_tasks(lambda state: state.parameters.period_ns)
             if not over:
-                released = {task: count for task, (count, _) in counts.items()}
+                released = executor.read_tasks(lambda state: state.released)
                 self._readings.append((now_ns, released))
             measured_ns = {
                 task: period_ns
@@ -81,7 +89,7 @@ class VerdictWatch:
             periods_ns = {**expected_ns, **measured_ns}
             self._last_ns = now_ns
             self._last = PresentVerdict(
-                executor.analyse(measured_ns, MOST_POINTS),
+                judge_tasks(executor, measured_ns, MOST_POINTS),
                 {task: 1e9 / period_ns for task, period_ns in periods_ns.items()},
                 frozenset(expected_ns.keys() - measured_ns.keys()),
             )
@@ -101,3 +109,40 @@ class VerdictWatch:
         (last_ns, last), (first_ns, first) = counts[0], counts[-1]
         frames = last - first
         return max(1, (last_ns - first_ns) // frames) if frames >= LEAST_FRAMES else None
+
+
+def judge_tasks(
+    executor: Executor,
+    periods_ns: Mapping[str, int] = MappingProxyType({}),
+    most_points: int = TEST_POINT_LIMIT,
+) -> Verdict:
+    """Schedulability of the present tasks with the present budgets, deadlines and variants.
+
+    Periods are those of `periods_ns` by task, else the expected ones; `most_points` as in
+    `scheduling.analysis.analyse`. `NotAnsweringError` when a thread keeps the executor's lock.
+    """
+    demands = executor.read_tasks(lambda state: _make_demand(state, periods_ns))
+    return analyse(list(demands.values()), executor.workers, most_points)
+
+
+def _make_demand(state: TaskState, periods_ns: Mapping[str, int]) -> TaskDemand:
+    parameters, spans = state.parameters, state.spans[state.parameters.variant]
+    stages = state.budgets[parameters.variant]
+    index = max(range(len(stages)), key=lambda index: stages[index].budget_ns)
+    longest = stages[index]
+    estimate = Estimate(
+        stage_name(parameters.stages, index, spans[index]),
+        longest.budget_ns,
+        longest.quantile,
+        longest.count,
+        longest.largest_ns,
+    )
+    return TaskDemand(
+        name=parameters.name,
+        cost_ns=sum(stage.budget_ns for stage in stages),
+        longest_stage_ns=longest.budget_ns,
+        stages=len(stages),
+        deadline_ns=parameters.deadline_ns,
+        period_ns=periods_ns.get(parameters.name, parameters.period_ns),
+        estimate=estimate if longest.count else None,
+    )

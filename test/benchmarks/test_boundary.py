@@ -42,7 +42,7 @@ def test_the_plain_executor_is_the_package_s_own():
     with ExitStack() as stack:
         bench = boundary.BoundaryBench(stack, 1, "ours", timed=False)
         assert type(bench._executor) is Executor
-        assert type(bench._executor._engine) is Engine
+        assert type(bench._executor._shared.engine) is Engine
 
 
 @pytest.mark.parametrize(("side", "handed_over"), [("ours", False), ("at once", True)])

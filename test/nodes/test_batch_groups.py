@@ -227,7 +227,7 @@ def test_the_executor_learns_the_sizes_that_its_tasks_can_form(tasks):
             lambda record, work: None,
         )  # fmt: skip
         tasks.groups.seed(executor)
-        budgets = executor._engine.groups[group].budgets
+        budgets = executor._shared.engine.groups[group].budgets
         known = {key: sorted(sizes) for key, sizes in budgets.items()}
         assert known == ({(ONNX, 1): list(range(2, count + 1))} if count > 1 else {})
 

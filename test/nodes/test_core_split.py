@@ -91,7 +91,7 @@ def test_networks_are_loaded_for_all_cores_and_for_each_other(ros, network, capf
     # Who names a number has it.
     found = {n: (one.threads, one.narrow_threads, one.is_narrow) for n, one in loaded.items()}
     assert found == {"detector": (2, 1, True), "rear/detector": (3, 0, False)}
-    states = session.executor._engine.tasks
+    states = session.executor._shared.engine.tasks
     assert {name: states[name].narrow.median_ns for name in states} == {
         "detector": 1500,
         "rear/detector": 1250,

@@ -62,7 +62,7 @@ def test_a_task_that_hangs_is_suspended_and_the_service_tries_again(ros, block):
     executor = bench.node.session.executor
     with executor.exclusively():
         # As if it had hung three times in the last minutes already.
-        restarts = executor._tasks["detector"].restarts
+        restarts = executor._shared.tasks["detector"].restarts
         now_ns = executor.clock.now_ns()
         assert [restarts.plan(now_ns) for _ in range(3)] == 3 * [True]
         restarts.due_ns = None
@@ -119,7 +119,7 @@ def test_a_removal_that_times_out_is_finished_later(ros, block, stuck):
     block.armed = False
     block.let_go.set()
     executor = bench.node.session.executor
-    ros.wait(lambda: "detector" not in executor._tasks, "the removal")
+    ros.wait(lambda: "detector" not in executor._shared.tasks, "the removal")
     assert bench.node.trigger_activate() == SUCCESS, bench.node.fault
 
 

@@ -24,7 +24,7 @@ def test_every_thread_of_the_package_is_in_the_campaign_or_left_out_by_name(sour
     ("kind", "function"),
     [
         ("worker", "scheduling.engine:Engine._close"),  # through four calls
-        ("watchdog", "runtime.executor:Executor._begin_restart"),
+        ("watchdog", "runtime.supervision:Supervisor._begin_restart"),
         ("delivery", "scheduling.job:Ending._lag_ns"),
         ("trace", "traces.schema:make_record_batch"),
         ("clock", "platforms.power:Ina3221Meter.power"),  # a subclass, by an attribute's type
@@ -39,5 +39,5 @@ def test_calls_are_followed(sources, kind, function):
 def test_threads_are_not_followed_into_those_that_they_start(sources):
     """The watchdog replaces workers: what these do is not done by it."""
     keys = {one.key for one in sources.functions_of("watchdog").values()}
-    assert "runtime.executor:Executor._start_worker" in keys
+    assert "runtime.supervision:Supervisor.start_worker" in keys
     assert "runtime.executor:Executor._work" not in keys

@@ -12,6 +12,7 @@ from executor_bench import MS, PLAIN, Bench, frame, parameters
 from jetson_dnn_rt.errors import FrameError
 from jetson_dnn_rt.runtime import executor as executor_module
 from jetson_dnn_rt.runtime.executor import Executor
+from jetson_dnn_rt.runtime.verdict_watch import judge_tasks
 from jetson_dnn_rt.scheduling.analysis import Estimate
 from jetson_dnn_rt.tasks import Outcome, Stage, stage_name
 
@@ -60,7 +61,7 @@ def test_a_frame_without_a_result_is_reported_with_the_next_event(bench, arrives
     bench.run_to(13)
     # It was hopeless at 12 ms, in a boundary after which the worker went on.
     assert bench.executor.snapshot("short").outcomes[Outcome.SKIPPED] == 1
-    assert bench.executor._delivery.wait(5.0)  # what was handed over until then
+    assert bench.executor._shared.delivery.wait(5.0)  # what was handed over until then
     assert not reported.is_set()
     if arrives:
         bench.submit("short", 1)
@@ -112,7 +113,7 @@ def test_workers_may_become_more_until_there_is_a_task(bench, started):
     bench.add("b", 20, 10)
     with pytest.raises(ValueError, match=r"cannot become 3: 2, tasks: \['a', 'b'\]"):
         bench.executor.set_workers(3)
-    assert bench.executor.analyse().schedulable
+    assert judge_tasks(bench.executor).schedulable
     bench.submit("a", 0)
     bench.submit("b", 0)
     bench.run_to(50)
@@ -280,7 +281,7 @@ def test_snapshot_and_verdict(bench):
     assert snapshot.budgets_ms == {"v": (4.0, 6.0)}
     assert (snapshot.released, snapshot.outcomes[Outcome.FAILED]) == (1, 1)
     assert snapshot.reasons == {"truncated": 1}
-    verdict = bench.executor.analyse()
+    verdict = judge_tasks(bench.executor)
     assert (verdict.schedulable, verdict.utilization) == (True, 1.0)
     bench.finish()
 
@@ -306,7 +307,7 @@ def test_the_cpu_time_of_a_stage_stands_beside_its_wall_time(bench, monkeypatch)
 
 def test_the_verdict_rests_on_the_times_of_the_longest_stage(bench):
     bench.add("a", 20, 4, 26)
-    verdict = bench.executor.analyse()
+    verdict = judge_tasks(bench.executor)
     assert verdict.decided_by.estimate == Estimate("s1", 26 * MS, 0.99, 1, 26 * MS)
     bench.finish()
 
@@ -345,7 +346,7 @@ def test_shorter_deadlines_are_higher_classes(bench):
 
     def classes():
         seen.clear()
-        bench.submit(list(bench.executor._tasks), 0)
+        bench.submit(list(bench.executor._shared.tasks), 0)
         return seen
 
     bench.executor.start()

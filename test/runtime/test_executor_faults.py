@@ -14,14 +14,9 @@ from raising import RaisingSelector, Saboteur, SpoiledEngine, spoil_engine
 
 from jetson_dnn_rt.errors import NotAnsweringError, StillRunningError
 from jetson_dnn_rt.runtime import executor as executor_module
-from jetson_dnn_rt.runtime.executor import (
-    MAX_HUNG,
-    MAX_TASK_RETRIED,
-    RETRY_NS,
-    WATCH_NS,
-    Executor,
-    Restarts,
-)
+from jetson_dnn_rt.runtime.executor import Executor
+from jetson_dnn_rt.runtime.supervision import MAX_HUNG, MAX_TASK_RETRIED, WATCH_NS
+from jetson_dnn_rt.runtime.task_entry import RETRY_NS, Restarts
 from jetson_dnn_rt.safety.faults import FAULTS, Pulse, start_thread
 from jetson_dnn_rt.scheduling.selection import StaticSelector
 from jetson_dnn_rt.tasks import Outcome, Stage
@@ -114,10 +109,10 @@ def test_a_suspended_task_is_tried_again_when_somebody_asks(bench):
     """EDGES 7: the service's call forgets what was; too many hanging threads refuse it."""
     task = Hanging(bench)
     bench.executor.start()
-    assert bench.executor.retry("a") == ""
+    assert bench.executor.supervisor.retry("a") == ""
     task.frames(0, 30 * S, 20)
     assert "hung 4 times" in task.snapshot.suspended
-    assert bench.executor.retry("a") == "task a is being restarted"
+    assert bench.executor.supervisor.retry("a") == "task a is being restarted"
     bench.clock.settle()
     bench.run_to(30 * S + 1)
     assert task.snapshot.suspended == ""
@@ -130,10 +125,10 @@ def test_a_suspended_task_is_tried_again_when_somebody_asks(bench):
     assert task.snapshot.hangs == MAX_HUNG - 3  # four of its own hang: no restart by itself
     assert "5 of its threads still hang" in task.snapshot.suspended
     task.frames(60 * S, 100 * S, 20)
-    assert bench.executor.retry("a") == "task a is being restarted"
+    assert bench.executor.supervisor.retry("a") == "task a is being restarted"
     task.frames(100 * S, 200 * S, 20)
     with pytest.raises(StillRunningError, match="6 threads hang in stages, 6 of them of task a"):
-        bench.executor.retry("a")
+        bench.executor.supervisor.retry("a")
     assert task.snapshot.hangs == MAX_TASK_RETRIED
     assert "then restart this process: 6 threads hang" in task.snapshot.suspended
     check_counts(task.snapshot)
@@ -144,7 +139,7 @@ def test_a_suspended_task_is_tried_again_when_somebody_asks(bench):
 def ask(bench, name="a"):
     """Call `~/enable` with true; gives what the caller reads."""
     try:
-        return bench.executor.retry(name)
+        return bench.executor.supervisor.retry(name)
     except StillRunningError as error:
         return str(error)
 
@@ -226,7 +221,9 @@ def test_a_stage_that_comes_back_frees_its_thread_and_what_it_used(bench):
         bench.clock.participate()
 
     def restart():
-        bench.executor.when_unused("a", lambda: closed.append(threading.current_thread().name))
+        bench.executor.supervisor.when_unused(
+            "a", lambda: closed.append(threading.current_thread().name)
+        )
         return {"v": [bench.stage("only", 3)]}
 
     bench.add_stages(parameters("a", S), hang, restart=restart, stage_timeout_ns=50 * MS)
@@ -241,7 +238,7 @@ def test_a_stage_that_comes_back_frees_its_thread_and_what_it_used(bench):
         threading.Event().wait(0.001)
     assert closed == ["rt-give-back"]
     assert bench.executor.snapshot("a").hangs == 0
-    assert bench.executor.when_unused("a", lambda: closed.append("at once"))
+    assert bench.executor.supervisor.when_unused("a", lambda: closed.append("at once"))
     assert closed[1] == "at once"
     assert [r.outcome for r in bench.finish()] == [Outcome.FAILED, Outcome.MET]
 
@@ -253,12 +250,12 @@ def test_a_stage_that_comes_back_frees_its_thread_and_what_it_used(bench):
 def test_one_exception_in_the_engine_does_not_end_the_worker(bench, monkeypatch, method):
     """EDGES 8: the frame that it hit fails, all others are worked on."""
     bench.add("a", 100, 1)
-    engine = bench.executor._engine = SpoiledEngine(bench.executor._engine)
+    engine = bench.executor._shared.engine = SpoiledEngine(bench.executor._shared.engine)
     bench.executor.start()
     saboteur = Saboteur(0, 1.0, 1)
     if method == "has_ready":
         monkeypatch.setattr(SpoiledEngine, method, property(lambda self: 1 / 0), raising=False)
-        bench.executor._idle += 1  # as with a second worker
+        bench.executor._shared.idle += 1  # as with a second worker
     else:
         saboteur.spoil(engine, [method])
     for sequence in range(50):
@@ -278,7 +275,7 @@ def test_one_exception_in_the_engine_does_not_end_the_worker(bench, monkeypatch,
 def test_a_recovery_that_raises_is_tried_again(bench):
     """Campaign of faults: the frame that the first exception hit never ended, nor the next."""
     bench.add("a", 100, 1)
-    engine = bench.executor._engine = SpoiledEngine(bench.executor._engine)
+    engine = bench.executor._shared.engine = SpoiledEngine(bench.executor._shared.engine)
     bench.executor.start()
     # Before the work of the call; of the recoveries the second after it.
     first, second = Saboteur(1, 1.0, 1), Saboteur(1, 1.0, 2)
@@ -301,7 +298,7 @@ def test_every_frame_ends_once_wherever_the_engine_raises(seed):
     for name in "abc":
         bench.add(name, 100, 2, 3)
     saboteur = Saboteur(seed, 0.05, 25)
-    spoil_engine(bench.executor._engine, saboteur)
+    spoil_engine(bench.executor._shared.engine, saboteur)
     bench.executor.start()
     for sequence in range(100):
         bench.submit("abc"[sequence % 3], sequence)
@@ -354,7 +351,7 @@ def test_a_watchdog_that_raises_goes_on(bench, monkeypatch):
     """EDGES 8: it is noted, and what hangs is still found."""
     task = Hanging(bench)
     saboteur = Saboteur(0, 1.0, 3)
-    saboteur.spoil(bench.executor, ["_check_threads", "_give_up"])
+    saboteur.spoil(bench.executor.supervisor, ["_check_threads", "_give_up"])
     bench.executor.start()
     task.frames(0, 5 * S, 50)
     assert task.snapshot.hangs > 0
@@ -372,7 +369,7 @@ def test_a_task_added_while_the_watchdog_plans_is_watched(bench, monkeypatch):
         if not added:
             added.append(Hanging(bench))
 
-    monkeypatch.setattr(bench.executor, "_check_threads", add_first)
+    monkeypatch.setattr(bench.executor.supervisor, "_check_threads", add_first)
     bench.executor.start()
     bench.run_to(0)
     bench.submit("a", 0)
@@ -385,10 +382,10 @@ def test_a_dead_worker_is_replaced_within_a_second(bench):
     """EDGES 8: also where a thread ends that nothing can keep alive."""
     bench.add("a", 100, 1)
     bench.executor.start()
-    [worker] = bench.executor._workers
-    with bench.executor._condition:
+    [worker] = bench.executor.supervisor.workers
+    with bench.executor._shared.condition:
         worker.abandoned = True  # the thread ends without having said so
-        bench.executor._condition.notify_all()
+        bench.executor._shared.condition.notify_all()
     bench.run_to(1)
     bench.submit("a", 0)
     bench.run_to(3)
@@ -406,10 +403,10 @@ def test_a_worker_that_dies_with_a_job_and_again_while_that_is_recovered_loses_n
     """Campaign of faults: the second exception left the job running for ever."""
     bench.add("a", 100, 1)
     executor, clock = bench.executor, bench.executor.clock
-    now_ns, recover, failed = clock.now_ns, executor._recover, []
+    now_ns, recover, failed = clock.now_ns, executor.supervisor.recover, []
     recovered = threading.Event()
     executor.start()
-    [worker] = executor._workers
+    [worker] = executor.supervisor.workers
 
     def fail_between_stages():
         if not failed and worker.job is not None and threading.current_thread() is worker.thread:
@@ -425,7 +422,7 @@ def test_a_worker_that_dies_with_a_job_and_again_while_that_is_recovered_loses_n
         recovered.set()
 
     monkeypatch.setattr(clock, "now_ns", fail_between_stages)
-    monkeypatch.setattr(executor, "_recover", fail_once)
+    monkeypatch.setattr(executor.supervisor, "recover", fail_once)
     bench.submit("a", 0)
     assert recovered.wait(30.0)
     assert failed == ["clock", "recovery", "recovery"]
@@ -474,7 +471,7 @@ def test_a_policy_that_does_not_return_is_named_and_stops_nobody_else(monkeypatc
     selector.let_go.set()
     first.join(60.0)
     monkeypatch.setattr(executor_module, "FRAME_ANSWER_S", 60.0)
-    executor._asked_in_vain_ns = 0
+    executor._shared.asked_in_vain_ns = 0
     executor.submit("a", frame(2), executor.clock.now_ns())
     assert executor.wait_idle(60.0)
     assert sorted(r.sequence for r in records) == [0, 2]
@@ -482,14 +479,16 @@ def test_a_policy_that_does_not_return_is_named_and_stops_nobody_else(monkeypatc
     executor.stop(5.0)
 
 
-@pytest.mark.parametrize("method", ["_hand_over", "_cancel_unwanted"])
-def test_a_frame_that_was_released_is_not_told_as_lost(bench, monkeypatch, method):
+@pytest.mark.parametrize(
+    ("part", "method"), [("_shared", "hand_over"), ("supervisor", "cancel_unwanted")]
+)
+def test_a_frame_that_was_released_is_not_told_as_lost(bench, part, method):
     """Campaign of faults: who called rejected the frame then, and it had two outcomes."""
     bench.add("a", 100, 1)
-    bench.executor._engine.cancels_for_urgent = True
+    bench.executor._shared.engine.cancels_for_urgent = True
     bench.executor.start()
     saboteur = Saboteur(0, 1.0, 1)
-    saboteur.spoil(bench.executor, [method])
+    saboteur.spoil(getattr(bench.executor, part), [method])
     bench.submit("a", 0)
     bench.run_to(100)
     assert saboteur.raised == [method]
@@ -501,7 +500,7 @@ def test_a_job_nobody_was_woken_for_is_found_by_the_watchdog(bench, monkeypatch)
     bench.add("a", 10 * S, 1)
     bench.executor.start()
     bench.clock.settle()
-    condition = bench.executor._condition
+    condition = bench.executor._shared.condition
     monkeypatch.setattr(condition, "notify_all", lambda: None)
     bench.executor.submit("a", frame(0), 0)
     monkeypatch.undo()
@@ -512,14 +511,15 @@ def test_a_job_nobody_was_woken_for_is_found_by_the_watchdog(bench, monkeypatch)
 def test_a_restart_that_finds_no_thread_is_tried_again(bench, monkeypatch):
     """Campaign of faults: the task stayed ``restarting`` for ever."""
     task = Hanging(bench)
-    spawn, failures = bench.executor._spawn, [RuntimeError("can't start new thread")]
+    supervisor, failures = bench.executor.supervisor, [RuntimeError("can't start new thread")]
+    spawn = supervisor._spawn
 
     def fail(target, name, *args):
         if failures and name.startswith("rt-restart"):
             raise failures.pop()
         return spawn(target, name, *args)
 
-    monkeypatch.setattr(bench.executor, "_spawn", fail)
+    monkeypatch.setattr(supervisor, "_spawn", fail)
     bench.executor.start()
     bench.submit("a", 0)
     bench.run_to(S)
@@ -555,11 +555,11 @@ def test_a_removal_that_times_out_is_finished_when_the_stage_returns(bench):
         add()
     with pytest.raises(StillRunningError, match="still runs"):  # a second deactivation
         bench.executor.remove_task("a", timeout_s=0.0)
-    assert not bench.executor.when_unused("a", closed.set)
+    assert not bench.executor.supervisor.when_unused("a", closed.set)
     assert not closed.is_set()
     release.set()
     assert closed.wait(10)
-    while "a" in bench.executor._tasks:
+    while "a" in bench.executor._shared.tasks:
         threading.Event().wait(0.001)
     add()
     bench.submit("a", 1)
@@ -571,17 +571,17 @@ def test_two_tasks_that_leave_at_once_are_both_forgotten(bench):
     """EDGES 15: what makes the first one free makes the second one free, too."""
     for name in ("a", "b"):
         bench.add(name, 100, 1)
-        bench.executor._tasks[name].leaving = True
-    with bench.executor._condition:
-        bench.executor._forget_idle()
-    assert not bench.executor._tasks
-    assert not bench.executor._leaving
+        bench.executor._shared.tasks[name].leaving = True
+    with bench.executor._shared.condition:
+        bench.executor._shared.forget_idle()
+    assert not bench.executor._shared.tasks
+    assert not bench.executor._shared.leaving
 
 
 def test_a_stage_that_hangs_is_never_run_a_second_time(bench):
     """EDGES 15: its task is removed at once, and cannot come back with the same stages."""
     task = Hanging(bench, options={"restart": None})
-    stages = {"v": list(bench.executor._tasks["a"].stages["v"])}
+    stages = {"v": list(bench.executor._shared.tasks["a"].stages["v"])}
     bench.executor.start()
     bench.submit("a", 0)
     bench.run_to(60)

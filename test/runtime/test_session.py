@@ -45,7 +45,7 @@ class Bench:
 
     def run_to(self, milliseconds):
         self.clock.run_until(milliseconds * MS)
-        self.session.executor._delivery.wait(5.0)
+        self.session.executor._shared.delivery.wait(5.0)
 
     @property
     def outcomes(self):

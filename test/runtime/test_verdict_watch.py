@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from executor_bench import MS, Bench, parameters
 
-from jetson_dnn_rt.runtime.verdict_watch import PERIOD_NS, VerdictWatch
+from jetson_dnn_rt.runtime.verdict_watch import PERIOD_NS, VerdictWatch, judge_tasks
 from jetson_dnn_rt.scheduling import analysis
 from jetson_dnn_rt.scheduling.analysis import TaskDemand, analyse
 
@@ -47,7 +47,7 @@ class Watched:
 def test_the_verdict_of_a_busy_start_does_not_stay():
     """D4: warm-up runs that were 10 times as long made a WARN for as long as the process ran."""
     watched = Watched(warm_up_ms=100)
-    start = watched.bench.executor.analyse()
+    start = judge_tasks(watched.bench.executor)
     assert (start.schedulable, round(start.utilization, 2)) == (False, 3.03)
     # The warm-up's time leaves the window of the quantile after some frames; probes learn.
     last = watched.send_for(30_000, 40)

@@ -54,11 +54,11 @@ STARTERS = frozenset(("start_thread", "_spawn", "Thread"))
 ROOTS: dict[str, tuple[str, ...]] = {
     "worker": (
         "runtime.executor:Executor._work",
-        "runtime.executor:Executor._start_worker.<lambda>",
+        "runtime.supervision:Supervisor.start_worker.<lambda>",
         "scheduling.selection:GuardedSelector._guard.guarded",
         "errors:JetsonDnnRtError.__init__",  # raised by stages
     ),
-    "watchdog": ("runtime.executor:Executor._watch",),
+    "watchdog": ("runtime.supervision:Supervisor._watch",),
     "delivery": ("runtime.delivery:Delivery._deliver", "runtime.job_trace:JobTrace.observe"),
     "trace": (
         "traces.writer:TraceWriter._run",
@@ -97,17 +97,17 @@ EVERY_THREAD = (
 )
 
 THREAD_STARTS: dict[str, str] = {
-    "runtime.executor:Executor._start_worker": "worker",
-    "runtime.executor:Executor._start_watchdog": "watchdog",
+    "runtime.supervision:Supervisor.start_worker": "worker",
+    "runtime.supervision:Supervisor.start_watchdog": "watchdog",
     "runtime.delivery:Delivery.start": "delivery",
     "traces.writer:TraceWriter.__init__": "trace",
     "coordinator.clock_thread:ClockThread.start": "clock",
     "coordinator.clock_thread:ClockWatch.__init__": "clock",
     "cameras.camera:Camera.start": "camera",
     "nodes.tasks.mailbox:Mailbox.__init__": "camera",
-    "runtime.executor:Executor._spawn": "",  # the threads above, restarts and giving back
-    "runtime.executor:Executor._see_return": "",  # closes a network, once
-    "runtime.executor:Executor._begin_restart": "",  # one restart; test_executor_faults.py
+    "runtime.supervision:Supervisor._spawn": "",  # the threads above, restarts and giving back
+    "runtime.supervision:Supervisor.see_return": "",  # closes a network, once
+    "runtime.supervision:Supervisor._begin_restart": "",  # one restart; test_executor_faults.py
     "runtime.building.background_build:BackgroundBuild.start": "",  # test_background_build.py
     "runtime.preloading:preload": "",  # imports only
     "runtime.sharing.core_split:run_side_by_side": "",  # before the first frame

@@ -38,7 +38,7 @@ from jetson_dnn_rt.frames import Frame, Image
 from jetson_dnn_rt.nodes.reports.arrivals import Arrivals
 from jetson_dnn_rt.nodes.reports.diagnostics import ERROR, process_status, stream_status
 from jetson_dnn_rt.platforms.detect import detect
-from jetson_dnn_rt.runtime import executor as executor_module
+from jetson_dnn_rt.runtime import supervision, task_entry
 from jetson_dnn_rt.runtime.executor import Executor
 from jetson_dnn_rt.runtime.job_trace import JobTrace
 from jetson_dnn_rt.safety import faults as faults_module
@@ -71,14 +71,14 @@ def hurry(stuck_s: float) -> None:
     """
     faults_module.STUCK_S = stuck_s
     faults_module.note_destructors()  # as the executables do
-    executor_module.WATCH_NS = 50 * MS
+    supervision.WATCH_NS = 50 * MS
     writer_module.BATCH_SECONDS = writer_module.SYNC_SECONDS = 0.04
     writer_module.CLOSE_S = 2.0
     room_module.PARTS = 16
     clock_module.SAMPLE_S = 0.01
     camera_module.FIRST_BACKOFF_NS, camera_module.LONGEST_BACKOFF_NS = 5 * MS, 20 * MS
-    executor_module.PAUSES_NS, executor_module.MAX_RESTARTS = (0,) * 1000, 1000
-    executor_module.MAX_TASK_HUNG = executor_module.MAX_HUNG = 1000
+    task_entry.PAUSES_NS, task_entry.MAX_RESTARTS = (0,) * 1000, 1000
+    supervision.MAX_TASK_HUNG = supervision.MAX_HUNG = 1000
 
 
 @dataclass(frozen=True)
@@ -397,7 +397,7 @@ class Rig:
         counts["jobs in the trace"] = self.writer._stored
         counts["samples of the clocks"] = clocks.thread._last_ns
         counts["looks at the clocks"] = clocks.watch._pulse.since_ns
-        counts["looks of the watchdog"] = self.executor._watchdog_pulse.since_ns
+        counts["looks of the watchdog"] = self.executor.supervisor._pulse.since_ns
         if self._node is not None:
             counts["published pictures"] = len(self._inbox.messages)
         return counts
@@ -416,7 +416,7 @@ class Rig:
 
     def alarms(self) -> list[str]:
         """What diagnostics say is wrong, as the nodes make them."""
-        self.executor.check_watchdog()  # as `Session.snapshot` does
+        self.executor.supervisor.check_watchdog()  # as `Session.snapshot` does
         lines = []
         for name in list(self.names):
             try:
@@ -501,9 +501,9 @@ class Rig:
     @property
     def is_whole(self) -> bool:
         """Whether all threads are there and no task is suspended."""
-        workers = self.executor._workers
+        workers = self.executor.supervisor.workers
         alive = [w for w in workers if w.thread is not None and w.thread.is_alive()]
-        return len(alive) == self.executor._engine.threads and not self.is_suspended
+        return len(alive) == self.executor._shared.engine.threads and not self.is_suspended
 
     @property
     def is_suspended(self) -> bool:

@@ -20,8 +20,9 @@ from jetson_dnn_rt.clock import SteadyClock
 from jetson_dnn_rt.config.process import RealtimeConfig
 from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.runtime.executor import Executor, Stages
+from jetson_dnn_rt.runtime.executor import Executor
 from jetson_dnn_rt.runtime.task import Task
+from jetson_dnn_rt.runtime.task_entry import Stages
 from jetson_dnn_rt.tasks import JobRecord, Outcome, Stage, TaskParameters, Work
 
 RATE_HZ = 20.0
@@ -98,7 +99,7 @@ def run(minutes: float) -> dict[str, Any]:
             close()
             closed.append(time.monotonic_ns())
 
-        executor.when_unused("victim", closing)
+        executor.supervisor.when_unused("victim", closing)
 
     restarts = {
         "victim": lambda: victim.spoil(loaded["victim"].rebuild(give_back)),
@@ -154,7 +155,7 @@ def run(minutes: float) -> dict[str, Any]:
     end_s = time.monotonic() + 10.0
     while executor.snapshot("victim").hangs and time.monotonic() < end_s:
         time.sleep(0.01)
-    asked = executor.retry("victim")
+    asked = executor.supervisor.retry("victim")
     end_s = time.monotonic() + 10.0
     while executor.snapshot("victim").suspended and time.monotonic() < end_s:
         time.sleep(0.01)

@@ -25,9 +25,9 @@ from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.results import Result
-from jetson_dnn_rt.runtime.executor import Stages
 from jetson_dnn_rt.runtime.session import Session
 from jetson_dnn_rt.runtime.task import Task
+from jetson_dnn_rt.runtime.task_entry import Stages
 from jetson_dnn_rt.tasks import JobRecord, Outcome, Stage, Work
 
 SIZE = (32, 48)

@@ -56,6 +56,7 @@ from jetson_dnn_rt.platforms.detect import detect
 from jetson_dnn_rt.results import Result
 from jetson_dnn_rt.runtime.session import Session
 from jetson_dnn_rt.runtime.task import StageTimes, Task
+from jetson_dnn_rt.runtime.verdict_watch import judge_tasks
 from jetson_dnn_rt.scheduling.selection import Selector
 from jetson_dnn_rt.tasks import JobRecord, Work
 from jetson_dnn_rt.traces.clock_log import ClockLog
@@ -170,7 +171,7 @@ def play(
         if not session.wait_idle(DRAIN_TIMEOUT_S):
             raise SourceError(f"a job did not end within {DRAIN_TIMEOUT_S:g} s")
         met = {name: executor.snapshot(name).met_of for name in deadlines_ns}
-        return Playback(frames, bad, behind, executor.analyse().explain(met))
+        return Playback(frames, bad, behind, judge_tasks(executor).explain(met))
 
 
 class RecordedAges:

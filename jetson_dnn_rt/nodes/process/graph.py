@@ -20,8 +20,8 @@ from jetson_dnn_rt.models.heads.base import Kind
 from jetson_dnn_rt.nodes.process.context import open_context
 from jetson_dnn_rt.nodes.process.running import Spinner, time_nodes
 from jetson_dnn_rt.platforms.load import Load, compare, read_cpu
-from jetson_dnn_rt.runtime.executor import TaskSnapshot
 from jetson_dnn_rt.runtime.realtime import Setting
+from jetson_dnn_rt.runtime.task_entry import TaskSnapshot
 from jetson_dnn_rt.runtime.verdict_watch import PresentVerdict
 from jetson_dnn_rt.scheduling.analysis import Verdict
 from jetson_dnn_rt.tasks import JobRecord, Work

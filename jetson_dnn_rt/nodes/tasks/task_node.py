@@ -313,7 +313,7 @@ class TaskNode(ManagedNode):
         response.message = "frames are taken" if request.data else "frames are ignored"
         if request.data and self.session.is_active(self.task):
             try:
-                retried = self.session.executor.retry(self.task)
+                retried = self.session.executor.supervisor.retry(self.task)
             except StillRunningError as error:
                 response.success, retried = False, safe_text(error)
             if retried:

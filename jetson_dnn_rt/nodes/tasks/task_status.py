@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
     from jetson_dnn_rt.runtime.building.background_build import BackgroundBuild
     from jetson_dnn_rt.runtime.drift_watch import DriftSnapshot, DriftState
-    from jetson_dnn_rt.runtime.executor import TaskSnapshot
     from jetson_dnn_rt.runtime.session import Session
     from jetson_dnn_rt.runtime.task import Task
+    from jetson_dnn_rt.runtime.task_entry import TaskSnapshot
 
 
 def drift_status(drift: DriftSnapshot) -> DiagnosticStatus:
