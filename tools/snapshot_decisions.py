@@ -85,7 +85,7 @@ def _run_engine(seed: int) -> tuple[list[str], list[JobRecord]]:
     limits = {} if pick(2) else {"cuda": 1 + pick(2), "dla0": 1}
     engine = Engine(1 + pick(3), DISCIPLINES[pick(3)], limits)
     if pick(4) == 0:
-        engine.cohort_slowdown = {2: 1.25, 3: 1.5}
+        engine.set_cohort_slowdown({2: 1.25, 3: 1.5})
     names = [f"t{index}" for index in range(1 + pick(4))]
     alike = 1 + pick(4)
     tight = 20 + pick(120)
@@ -152,9 +152,9 @@ def _run_engine(seed: int) -> tuple[list[str], list[JobRecord]]:
         if what == 0:
             engine.flush(name, now, "deactivated")
         elif what == 1:
-            engine.tasks[name].suspended = "restarting"
+            engine.suspend(name, "restarting")
         elif what in (2, 3, 4):
-            engine.tasks[name].suspended = ""
+            engine.resume(name)
         elif what == 5:
             engine.tasks[name].set_deadline(15 + pick(150))
         elif what == 6:

@@ -20,7 +20,7 @@ from rclpy.signals import SignalHandlerOptions
 from jetson_dnn_rt.nodes.cameras.camera import CameraNode
 from jetson_dnn_rt.nodes.coordinator.coordinator_node import CoordinatorNode
 from jetson_dnn_rt.nodes.perception import PerceptionNode
-from jetson_dnn_rt.nodes.process.running import Spinner
+from jetson_dnn_rt.nodes.process.spinner import Spinner
 from jetson_dnn_rt.nodes.tasks.task_node import ClassifierNode, DetectorNode, SegmenterNode
 
 TIMEOUT_S = 60.0

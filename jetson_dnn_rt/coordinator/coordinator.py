@@ -112,7 +112,7 @@ class Coordinator:
         """Detach from the tasks: their budgets now apply to the present clocks."""
         for task in self._tracked.values():
             if task.state is not None:
-                task.state.time_scales = task.state.fastest_scales = None
+                task.state.set_time_scales(None)
 
     # -- the engine's questions ----------------------------------------------------------------
 
@@ -282,9 +282,10 @@ class Coordinator:
                 self._scale(task, task.state)
 
     def _scale(self, task: _Tracked, state: TaskState) -> None:
-        state.time_scales, state.fastest_scales = task.scales(self.cohort.clocks), None
+        fastest = None
         if self.policy.adjusts_clocks and not self.failure and self._request_clocks is not None:
-            state.fastest_scales = task.scales(self.policy.fastest_clocks)
+            fastest = task.scales(self.policy.fastest_clocks)
+        state.set_time_scales(task.scales(self.cohort.clocks), fastest)
 
     def _decide(self, deciding: int, now_ns: int, *, change_clocks: bool) -> Decision | None:
         """Ask the policy; None when it failed."""

@@ -107,13 +107,13 @@ class Executor:
             for task in shared.tasks:
                 with supervisor.recovering():
                     shared.engine.flush(task, now_ns, "shutdown")
-                shared.engine.tasks[task].suspended = "shutdown"
+                shared.engine.suspend(task, "shutdown")
             shared.stopping = True
             supervisor.cancel_unwanted()
             shared.hand_over()
             shared.condition.notify_all()
         supervisor.wake()
-        if not self._shared.started:
+        if not shared.started:
             return True
         threads = supervisor.join(timeout_s)
         shared.delivery.stop(timeout_s)
@@ -131,7 +131,7 @@ class Executor:
                     f"workers cannot become {workers}: {before}, tasks: {[*shared.tasks]}"
                 )
             engine.set_workers(workers, helpers)
-            for index in range(before, engine.threads if self._shared.started else before):
+            for index in range(before, engine.threads if shared.started else before):
                 self.supervisor.start_worker(index)
 
     # -- tasks ---------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ class Executor:
             entry.leaving = shared.leaving = True
             with supervisor.recovering():
                 shared.engine.flush(task, self.clock.now_ns(), reason)
-            shared.engine.tasks[task].suspended = reason
+            shared.engine.suspend(task, reason)
             supervisor.cancel_unwanted()
             shared.hand_over()
             shared.forget_idle()
@@ -218,7 +218,7 @@ class Executor:
             engine.tasks[task].add_variant(variant, list_runs(stages))
             engine.seed_budgets(task, variant, times_ns)
 
-    # -- control, while it runs ------------------------------------------------------------------
+    # -- control, while it runs ----------------------------------------------------------------
 
     def seed_batch_budgets(
         self, task: str, variant: str, stage: str, size: int, times_ns: Sequence[int]
@@ -250,7 +250,7 @@ class Executor:
         `slowdown` is by the number of stages side by side; that of the largest cohort counts.
         """
         with self._shared.condition:
-            self._shared.engine.cohort_slowdown = dict(slowdown)
+            self._shared.engine.set_cohort_slowdown(slowdown)
 
     def set_selector(self, selector: Selector) -> None:
         """Let `selector` choose the variants, from the next boundary on."""
@@ -319,7 +319,7 @@ class Executor:
         """
         names = (tasks,) if isinstance(tasks, str) else tasks
         shared, engine = self._shared, self._shared.engine
-        with self._shared.answering(FRAME_ANSWER_S):
+        with shared.answering(FRAME_ANSWER_S):
             now_ns = self.clock.now_ns()
             works = [Work(frame, urgency=shared.tasks[name].urgency) for name in names]
             waits = False

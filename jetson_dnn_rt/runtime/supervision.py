@@ -398,7 +398,7 @@ class Supervisor:
         """Suspend a task whose stage hangs, until it is restarted, by itself or on request."""
         engine, task = self._shared.engine, self._shared.tasks[name]
         logger.error("task %s: %s", name, reason)
-        engine.tasks[name].suspended = "restarting"
+        engine.suspend(name, "restarting")
         if task.leaving:
             return
         own, hung = self.count_hangs(name), len(self._hung)
@@ -418,7 +418,7 @@ class Supervisor:
             )
         logger.error("task %s is suspended: %s", name, trouble)
         task.trouble, task.restarts.due_ns = trouble, None
-        engine.tasks[name].suspended = "hung"
+        engine.suspend(name, "hung")
 
     def count_hangs(self, task: str) -> int:
         """Threads that hang in stages of a task."""
@@ -453,7 +453,7 @@ class Supervisor:
                 )
             entry.restarts.forgive(now_ns)
             entry.trouble = ""
-            self._shared.engine.tasks[task].suspended = "restarting"
+            self._shared.engine.suspend(task, "restarting")
         self.wake()
         return f"task {task} is being restarted"
 
@@ -479,7 +479,7 @@ class Supervisor:
             task.restarting = False
             if self._shared.tasks.get(name) is not task or task.leaving or self._shared.stopping:
                 return
-            state = self._shared.engine.tasks[name]
+            engine, state = self._shared.engine, self._shared.engine.tasks[name]
             if error is None:
                 try:
                     parameters = state.parameters
@@ -492,7 +492,7 @@ class Supervisor:
                     f"restart failed: {safe_text(error)}; "
                     f"call {name}/enable with data: true to try again"
                 )
-                state.suspended = "restart failed"
+                engine.suspend(name, "restart failed")
                 return
-            state.suspended = ""
+            engine.resume(name)
         logger.warning("task %s was restarted", name)

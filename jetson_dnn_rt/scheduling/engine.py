@@ -104,9 +104,7 @@ class Engine:
         """Batch groups that have at least one task."""
         self.forms_batches = False
         """Whether any group has a batch budget; if none has, the search for batches is skipped."""
-        self.cohort_slowdown: Mapping[int, float] = {}
-        """Measured slow-down of stages with 1, 2, ... of them concurrent: budgets seeded from runs
-        alone on the machine are stretched by that of the largest cohort."""
+        self._slowdown = 1.0  # see `set_cohort_slowdown`
         self.ask_again_ns: int | None = None
         """Time to call `next` again, since a job waits for a mate until then, or is prepared from
         then on; set by `next`."""
@@ -203,15 +201,30 @@ class Engine:
             del self.groups[group]
             self._update_forms_batches()
 
+    def suspend(self, task: str, reason: str) -> None:
+        """Skip every frame of a task that is released from now on, with this reason."""
+        self.tasks[task].suspended = reason
+
+    def resume(self, task: str) -> None:
+        """Accept a task's frames again."""
+        self.tasks[task].suspended = ""
+
     def is_idle(self, task: str) -> bool:
         """Whether no job of the task waits or is in flight."""
         state = self.tasks[task]
         return state.waiting is None and state.in_flight is None
 
+    def set_cohort_slowdown(self, slowdown: Mapping[int, float]) -> None:
+        """Stretch budgets that are seeded later, from runs alone on the machine.
+
+        `slowdown` was measured of stages with 1, 2, ... of them concurrent: that of the largest
+        cohort counts.
+        """
+        self._slowdown = slowdown[max(slowdown)] if slowdown else 1.0
+
     def seed_budgets(self, task: str, variant: str, times_ns: list[tuple[int, ...]]) -> None:
         """Start the budgets of a variant from warm-up runs, one tuple of stage times per run."""
-        state = self.tasks[task]
-        slowdown = self._cohort_slowdown()
+        state, slowdown = self.tasks[task], self._slowdown
         entries = [stage for stage, span in enumerate(state.spans[variant]) if span]
         for index, stage in enumerate(entries):
             state.seed(variant, stage, (ceil(run[index] * slowdown) for run in times_ns))
@@ -230,8 +243,7 @@ class Engine:
             raise ValueError(
                 f"stage {stage} of variant {variant!r} of task {task!r} does not run as a batch"
             )
-        slowdown = self._cohort_slowdown()
-        scaled_ns = [ceil(time_ns * slowdown) for time_ns in times_ns]
+        scaled_ns = [ceil(time_ns * self._slowdown) for time_ns in times_ns]
         group = self.groups[parameters.batch_group]
         group.seed(variant, stage, size, scaled_ns, parameters.budget_quantile)
         self._update_forms_batches()
@@ -245,10 +257,6 @@ class Engine:
         self.forms_batches = any(group.budgets for group in self.groups.values())
         # A batch waits for frames to be prepared; helpers prepare one when its network is next.
         self._places.set_helping(not self.forms_batches)
-
-    def _cohort_slowdown(self) -> float:
-        slowdown = self.cohort_slowdown
-        return slowdown[max(slowdown)] if slowdown else 1.0
 
     # -- jobs ----------------------------------------------------------------------------------
 

@@ -282,6 +282,14 @@ class TaskState:
 
     # -- times ---------------------------------------------------------------------------------
 
+    def set_time_scales(
+        self,
+        present: Mapping[str, Sequence[float]] | None,
+        fastest: Mapping[str, Sequence[float]] | None = None,
+    ) -> None:
+        """Set `time_scales` and `fastest_scales`, after the clocks changed or may do so."""
+        self.time_scales, self.fastest_scales = present, fastest
+
     def set_narrow(self, slowdowns: Sequence[float]) -> None:
         """Let its network run narrow, so many times as long in runs beside others; none: never.
 

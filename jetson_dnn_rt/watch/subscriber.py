@@ -19,7 +19,7 @@ from rclpy.qos import QoSProfile, ReliabilityPolicy
 
 from jetson_dnn_rt.nodes.process.context import open_context
 from jetson_dnn_rt.nodes.process.distribution import SubscriptionEventCallbacks
-from jetson_dnn_rt.nodes.process.running import Spinner
+from jetson_dnn_rt.nodes.process.spinner import Spinner
 from jetson_dnn_rt.watch.graph import Graph
 
 if TYPE_CHECKING:

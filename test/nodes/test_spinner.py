@@ -16,8 +16,8 @@ from rclpy.exceptions import InvalidHandle
 from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
 
-from jetson_dnn_rt.nodes.process import running
-from jetson_dnn_rt.nodes.process.running import FAILURES_IN_A_ROW, SpinEndedError, Spinner
+from jetson_dnn_rt.nodes.process import spinner as spinner_module
+from jetson_dnn_rt.nodes.process.spinner import FAILURES_IN_A_ROW, SpinEndedError, Spinner
 from jetson_dnn_rt.safety.faults import FAULTS
 
 TIMEOUT_S = 120.0
@@ -73,7 +73,7 @@ def test_an_error_that_ends_costs_nothing(spinner, error, times):
 
 @pytest.mark.parametrize("error", [InvalidHandle("destruction was requested"), RuntimeError("no")])
 def test_what_fails_without_end_ends_it(spinner, error, monkeypatch):
-    monkeypatch.setattr(running, "FAILING_S", 0.0)
+    monkeypatch.setattr(spinner_module, "FAILING_S", 0.0)
     fail_first(spinner, error, FAILURES_IN_A_ROW + 1)
     spinner.start()
     assert spinner.ended.wait(TIMEOUT_S)

@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+import call_sites
 import pytest
-from call_sites import ROOTS, THREAD_STARTS, Program
+from call_sites import FOLDERS, ROOTS, THREAD_STARTS, Program
 
 
 @pytest.fixture(scope="module")
@@ -41,3 +42,24 @@ def test_threads_are_not_followed_into_those_that_they_start(sources):
     keys = {one.key for one in sources.functions_of("watchdog").values()}
     assert "runtime.supervision:Supervisor.start_worker" in keys
     assert "runtime.executor:Executor._work" not in keys
+
+
+# A task of another process has no engine here: this class is in its place.
+OWN_STATE = "nodes.coordinator.remote_cohort:RemoteTask."
+
+
+def test_the_state_of_the_engine_changes_through_its_methods_only(monkeypatch):
+    """Whoever sets an attribute of it from outside passes by what has to change with it."""
+    monkeypatch.setattr(call_sites, "FOLDERS", (*FOLDERS, "lab"))
+    sources = Program()
+    owners = {"Engine", "TaskState"}
+    found, checked = [], 0
+    for function in (one for several in sources.all_functions.values() for one in several):
+        if function.module.name.startswith("scheduling"):
+            continue
+        for name, owner in sources.writes_of(function):
+            checked += 1
+            if owner.name in owners and not function.key.startswith(OWN_STATE):
+                found.append(f"{function.key}: {owner.name}.{name}")
+    assert checked > 500  # it is no empty search
+    assert found == []

@@ -337,7 +337,7 @@ def test_wrong_seeds_are_refused(stage, size, times, match):
 
 def test_seeds_are_stretched_by_the_cohort():
     engine = Engine(2)
-    engine.cohort_slowdown = {1: 1.0, 2: 1.5}
+    engine.set_cohort_slowdown({1: 1.0, 2: 1.5})
     add(engine, "a", runs=[Run(batches=True)], times=(20,))
     engine.seed_batch_budgets("a", VARIANT, 0, 2, [21])
     assert engine.tasks["a"].remaining_budget_ns(VARIANT) == 30

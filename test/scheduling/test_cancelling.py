@@ -101,8 +101,7 @@ def test_nobody_waits_longer_for_a_job_than_until_it_is_hopeless():
     for runs, usual_end in ((CANCELS, 28), ((Run(), Run()), 30)):
         engine = make_engine(two_stages("a", 30), runs=runs)
         state = engine.tasks["a"]
-        state.time_scales = {"full@null": (3.0, 1.0)}
-        state.fastest_scales = {"full@null": (1.0, 1.0)}
+        state.set_time_scales({"full@null": (3.0, 1.0)}, {"full@null": (1.0, 1.0)})
         assert start(engine, "a", 0).usual_end_ns == usual_end
 
 

@@ -237,9 +237,9 @@ def test_flush_ends_what_waits_and_cancels_what_runs():
 
 def test_suspended_tasks_skip():
     engine = seeded(make_task("a", 100))
-    engine.tasks["a"].suspended = "restarting"
+    engine.suspend("a", "restarting")
     assert engine.release("a", 0, 0, make_work()).ended
-    engine.tasks["a"].suspended = ""
+    engine.resume("a")
     assert not engine.release("a", 1, 1, make_work()).ended
     [(record, _)] = engine.take_ended()
     assert (record.outcome, record.reason) == (Outcome.SKIPPED, "restarting")

@@ -115,7 +115,7 @@ THREAD_STARTS: dict[str, str] = {
     "platforms.power:measure_mean_power": "",  # of `profile`
     "nodes.process.late_answer:answer_late.begin": "",  # answers one service
     "nodes.process.paced_answers:PacedAnswers._defer": "",  # test_paced_answers.py
-    "nodes.process.running:Spinner.start": "",  # test_spinner.py, campaign 2
+    "nodes.process.spinner:Spinner.start": "",  # test_spinner.py, campaign 2
     "nodes.process.running:stop_on_signals": "",  # the end of the process, campaign 4
     "nodes.process.running:run_node": "",
     "nodes.process.running:_Process.end": "",
@@ -535,6 +535,23 @@ class Program:
         source, original = module.imports.get(name, ("", ""))
         other = self.modules.get(source)
         return [other.functions[original]] if other and original in other.functions else []
+
+    def writes_of(self, function: Function) -> list[tuple[str, Class]]:
+        """Attributes that a function sets or deletes, or an item of them, with their classes.
+
+        Those that a setter takes are not among them: it is a method.
+        """
+        known, found = self._locals(function), []
+        for node in function.own_nodes:
+            if not isinstance(node, ast.Attribute | ast.Subscript):
+                continue
+            target = node.value if isinstance(node, ast.Subscript) else node
+            if isinstance(node.ctx, ast.Load) or not isinstance(target, ast.Attribute):
+                continue
+            for one in self._types(function, target.value, known):
+                if not one.find(target.attr):
+                    found.append((target.attr, one))
+        return found
 
     def _edges(self, function: Function) -> list[Function]:
         """Functions that a function may call."""

@@ -172,7 +172,10 @@ class EngineMachine(RuleBasedStateMachine):
         elif kind == 1:
             state.set_max_age(value % 3 * 10)
         elif kind == 2:
-            state.suspended = ("", "", "hung")[value % 3]
+            if value % 3 == 2:
+                self.engine.suspend(name, "hung")
+            else:
+                self.engine.resume(name)
         elif kind == 3:
             if "w" not in state.withdrawn:
                 return False
@@ -184,9 +187,9 @@ class EngineMachine(RuleBasedStateMachine):
             state.set_variant(wanted)
         elif kind == 5:
             scale = (1.0, 2.0, 3.0)[value % 3]
-            state.time_scales = {v: (scale,) * len(STAGES) for v in VARIANTS}
+            state.set_time_scales({v: (scale,) * len(STAGES) for v in VARIANTS})
         else:
-            state.time_scales = None
+            state.set_time_scales(None)
         return None
 
     def set_selector(self, value: int) -> None:

@@ -21,7 +21,7 @@ from rclpy.node import Node
 from rclpy.qos import QoSProfile, qos_profile_sensor_data
 from rclpy.signals import SignalHandlerOptions
 
-from jetson_dnn_rt.nodes.process.running import Spinner
+from jetson_dnn_rt.nodes.process.spinner import Spinner
 
 TIMEOUT_S = 120.0
 

@@ -48,7 +48,7 @@ class Misfortune:
         """Release a frame, or reject it."""
         state, fate = self._engine.tasks[task], self._rng.random()
         if state.suspended and fate < 0.2:
-            state.suspended = ""
+            self._engine.resume(task)
         if fate < self._share:
             self._engine.reject(task, now_ns, capture_ns, work, "it is no image")
         else:
@@ -62,7 +62,7 @@ class Misfortune:
         elif fate < 1.2 * self._share:
             self._engine.fail(job, now_ns, "made to hang", "hangs")
             self._engine.flush(job.task, now_ns, "restarting")
-            self._engine.tasks[job.task].suspended = "restarting"
+            self._engine.suspend(job.task, "restarting")
         else:
             self._engine.boundary(job, now_ns, start_ns, end_ns)
 

@@ -18,7 +18,8 @@ from jetson_dnn_rt.config.parameter_file import read_parameter_file
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.models.heads.base import Kind
 from jetson_dnn_rt.nodes.process.context import open_context
-from jetson_dnn_rt.nodes.process.running import Spinner, time_nodes
+from jetson_dnn_rt.nodes.process.running import time_nodes
+from jetson_dnn_rt.nodes.process.spinner import Spinner
 from jetson_dnn_rt.platforms.load import Load, compare, read_cpu
 from jetson_dnn_rt.runtime.realtime import Setting
 from jetson_dnn_rt.runtime.task_entry import TaskSnapshot

@@ -47,11 +47,11 @@ from jetson_dnn_rt.nodes.process.late_answer import answer_late
 from jetson_dnn_rt.nodes.process.paced_answers import PacedAnswers
 from jetson_dnn_rt.nodes.process.parameters import ParameterSet, gate_of
 from jetson_dnn_rt.nodes.process.qos import EventPoller, make_events, narrow_overrides
+from jetson_dnn_rt.nodes.process.spinner import SpinEndedError, Spinner
 from jetson_dnn_rt.printable import make_printable
 from jetson_dnn_rt.safety.faults import FAULTS, describe_error, safe_text
 
 if TYPE_CHECKING:
-    from jetson_dnn_rt.nodes.process.running import Spinner
     from jetson_dnn_rt.runtime.start_times import StartTimes
 
 EVENT_PERIOD_S = 0.5
@@ -257,8 +257,6 @@ class ManagedNode(LifecycleNode):
 
         Frames wait meanwhile. Where no thread spins the node, the caller runs the function.
         """
-        from jetson_dnn_rt.nodes.process.running import SpinEndedError
-
         if self.spinner is not None:
             with contextlib.suppress(SpinEndedError):
                 return self.spinner.call(function)
