@@ -23,7 +23,7 @@ KEY = "code"
 """Entry of a result."""
 NO_COMMIT = "no commit recorded"
 CHANGED = "changed since"
-_NOT_CODE = (":(exclude)benchmarks/results", ":(exclude)docs", ":(exclude)*.md")
+_NOT_CODE = (":(exclude)benchmarks/results", ":(exclude)docs", ":(exclude)*.md", ":(exclude)*.rst")
 _LIMIT_S = 60.0
 _MADE = {"__pycache__", "_compiled"}
 

@@ -10,12 +10,12 @@ the benchmark, or reads its options, does not.
 
 from __future__ import annotations
 
-_ENGINE = ("scheduling",)
-_EXECUTOR = ("scheduling", "runtime")
+_ENGINE = ("scheduling", "tasks.py")
+_EXECUTOR = (*_ENGINE, "runtime")
 _NETWORKS = ("backends", "models")
-_TASKS = (*_EXECUTOR, *_NETWORKS, "variants/running")
+_TASKS = (*_EXECUTOR, *_NETWORKS, "config", "variants/running")  # config has the defaults
 _NODES = (*_TASKS, "cameras", "nodes")
-_POLICIES = ("coordinator", "scheduling")
+_POLICIES = ("coordinator", *_ENGINE)
 _SIMULATED = (*_POLICIES, "lab/simulate", "platforms")
 
 _ROOMS: dict[str, tuple[str, ...]] = {

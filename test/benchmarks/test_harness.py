@@ -61,7 +61,7 @@ def test_a_result_says_what_code_it_is_of(monkeypatch, tmp_path):
     code, result = benches.run("engine", "--output", str(file))
     assert code == 0  # not decided is not missed
     assert json.loads(file.read_text()) == result
-    assert set(result["code"]["rooms"]) == {"jetson_dnn_rt/scheduling"}
+    assert set(result["code"]["rooms"]) == {"jetson_dnn_rt/scheduling", "jetson_dnn_rt/tasks.py"}
     assert result["code"]["commit"] or result["code"]["reason"]
     made.run = lambda args: {"passed": False}
     assert benches.run("engine")[0] == 1

@@ -102,9 +102,10 @@ def test_uncommitted_changes_are_recorded(tree):
         (tree / name).mkdir(parents=True)
     commit(tree)
     assert measure(tree)[KEY]["uncommitted"] == []
-    (tree / "docs" / "page.md").write_text("")
+    for name in ("docs/page.md", "README.md", "CHANGELOG.rst"):
+        (tree / name).write_text("")
     (tree / "benchmarks" / "results" / "x.json").write_text("")
-    assert measure(tree)[KEY]["uncommitted"] == []  # neither is code
+    assert measure(tree)[KEY]["uncommitted"] == []  # none is code
     edit(tree, "jetson_dnn_rt/clock.py")
     (tree / "jetson_dnn_rt" / "new.py").write_text("")
     result = measure(tree)
