@@ -315,7 +315,8 @@ class Executor:
         With one call per task an idle worker would have taken the first before the second is
         there, and equal deadlines would differ. The frame must not be written to until its jobs
         ended; `capture_ns` is on this executor's clock. `NotAnsweringError` when no job could be
-        released.
+        released. A frame whose predecessor still runs wakes no thread: the worker that ends that
+        takes it. So a stage may submit its task's next frame.
         """
         names = (tasks,) if isinstance(tasks, str) else tasks
         shared, engine = self._shared, self._shared.engine
@@ -338,7 +339,7 @@ class Executor:
                 if engine.cancels_for_urgent:
                     self.supervisor.cancel_unwanted()
                 shared.hand_over()
-                if waits:
+                if waits and engine.has_ready:
                     shared.condition.notify_all()
 
     def reject(self, task: str, frame: Frame, capture_ns: int, reason: str) -> None:

@@ -120,6 +120,48 @@ def test_workers_may_become_more_until_there_is_a_task(bench, started):
     assert [r.completion_ns for r in bench.finish()] == [10 * MS, 10 * MS]
 
 
+def test_a_worker_takes_the_next_frame_while_the_last_is_delivered(bench):
+    """Delivery is told, not waited for; a stage may submit its task's next frame."""
+    let_go, ran = threading.Event(), []
+
+    def run(work):
+        bench.clock.sleep_until_ns(bench.clock.now_ns() + MS)
+        ran.append(bench.clock.now_ns() // MS)
+        if len(ran) < 5:
+            bench.executor.submit("a", frame(len(ran)), bench.clock.now_ns())
+
+    bench.add_stages(parameters("a", 100), run)
+    bench.executor.add_observer(lambda record, work: let_go.wait(60.0))
+    bench.executor.start()
+    bench.submit("a", 0)
+    bench.run_to(10)
+    assert ran == [1, 2, 3, 4, 5]
+    let_go.set()
+    records = bench.finish()
+    assert [r.outcome for r in records] == 5 * [Outcome.MET]
+    assert [r.overhead_ns for r in records] == 5 * [0]
+
+
+def test_a_frame_behind_another_of_its_task_wakes_nobody(monkeypatch):
+    bench = Bench(workers=2)
+    bench.add("a", 100, 5)
+    bench.executor.start()
+    woken = []
+    condition = bench.executor._shared.condition
+    notify_all = condition.notify_all
+    monkeypatch.setattr(condition, "notify_all", lambda: (woken.append(1), notify_all()))
+    bench.submit("a", 0)
+    assert len(woken) == 1
+    bench.run_to(1)
+    bench.submit("a", 1)
+    assert len(woken) == 1
+    bench.run_to(20)
+    assert [(r.outcome, r.completion_ns) for r in bench.finish()] == [
+        (Outcome.MET, 5 * MS),
+        (Outcome.MET, 10 * MS),
+    ]
+
+
 def test_frames_submitted_before_the_start_wait_for_it(bench):
     bench.add("a", 20, 4)
     bench.submit("a", 0)
