@@ -13,9 +13,19 @@ import pytest
 from benchmarks.harness import main as harness
 from benchmarks.harness.intervals import LEAST_ROUNDS
 from benchmarks.harness.parts import describe_parts, read_result, take_earlier
+from benchmarks.harness.processes import BenchmarkError
 from benchmarks.harness.tables import UNDECIDED
 from benchmarks.overload import bench
-from benchmarks.overload.bench import Rounds, count_rounds, describe, rejudge, summarize
+from benchmarks.overload.bench import (
+    ConsumerSpec,
+    FrameRow,
+    Played,
+    Rounds,
+    count_rounds,
+    describe,
+    rejudge,
+    summarize,
+)
 from benchmarks.overload.cells import judge, judge_average, pool
 from jetson_dnn_rt.errors import ConfigurationError
 
@@ -155,6 +165,56 @@ def test_the_report_names_what_is_not_decided():
     assert shown.endswith(": not decided")
 
 
+# -- a round -------------------------------------------------------------------------------------
+
+
+def test_every_side_plays_each_deadline_of_every_round(monkeypatch, tmp_path):
+    """The usual node, too: it was once measured for all deadlines at once."""
+    played = []
+
+    class Children:
+        """Camera and listener that ended."""
+
+        def __init__(self, command):
+            rows = {"camera": "1000000 1000000 x\n", "listener": '{"detections": [1]}'}
+            for role, text in rows.items():
+                if role in command:
+                    Path(command[-1]).write_text(text)
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error):
+            pass
+
+    def play_side(side, spec, seconds, grace_s):
+        played.append((side, spec.deadline_ms, spec.follows_load, grace_s))
+        if side == "against":
+            raise BenchmarkError("ended with exit code 1")
+        row = FrameRow("detector", 1_000_000, 1, 1_000_000 + 40_000_000, True, "met")
+        return Played([row], 0, 2_000_000)
+
+    monkeypatch.setattr(bench, "Child", Children)
+    monkeypatch.setattr(bench, "play", play_side)
+    sides = ["ours", "sequential", "naive", "against"]
+    args = benches.parse("overload", "--deadline-factors 1.1 2")
+    spec = ConsumerSpec((None,), 2, 0.0, tmp_path / "log")
+    earlier = []
+    for number in range(2):
+        found = bench._play_load(0.5, {"a": 10.0, "b": 20.0}, spec, sides, earlier, args)
+        earlier += found
+        assert [one["round"] for one in found] == [number] * 2
+    tight, loose = earlier[:2]
+    assert (tight["deadline_ms"], loose["deadline_ms"]) == (1.1 * 30.0, 60.0)
+    assert tight["rate_hz"] == 0.5e3 / 30.0
+    assert [one["sides"]["naive"]["in_time"] for one in (tight, loose)] == [0, 1]
+    assert tight["sides"]["against"]["failures"] == ["ended with exit code 1"]
+    assert tight["listener"] == {"detections": 1}
+    assert [side for side, *_ in played] == [*sides * 2, *sides[::-1] * 2]
+    assert {(ms, grace) for _, ms, _, grace in played} == {(29.0, 0.066), (56.0, 0.12)}
+    assert {side for side, _, follows, _ in played if follows} == {"ours", "against"}
+
+
 # -- in parts ------------------------------------------------------------------------------------
 
 
@@ -170,9 +230,13 @@ def measured(monkeypatch):
             for f in args.deadline_factors
         ]
 
+    def measure_alone(task, threads, frames):
+        calls.append(task.name)
+        return 15.0
+
     monkeypatch.setattr(bench, "_play_load", play_load)
     monkeypatch.setattr(bench, "export", lambda task, folder: task)
-    monkeypatch.setattr(bench, "measure_alone", lambda task, threads, frames: 15.0)
+    monkeypatch.setattr(bench, "measure_alone", measure_alone)
     return calls
 
 
@@ -207,9 +271,11 @@ def test_a_run_in_parts_keeps_all_rounds(measured, tmp_path):
     assert [cell["passed"] for cell in third["cells"]] == [True, True, UNDECIDED]
 
 
-def test_loads_are_in_the_other_order_in_every_other_round(measured, tmp_path):
+def test_each_load_of_a_round_has_its_own_costs_and_the_order_of_loads_changes(measured, tmp_path):
     run(tmp_path / "x", "--loads", "1", "2", "--deadline-factors", "1.5", "2", "--rounds", "2")
-    assert measured == [(1.0, [0, 0]), (2.0, [0, 0]), (2.0, [1, 1]), (1.0, [1, 1])]
+    costs = ["detector", "segmenter"]
+    loads = [(1.0, [0, 0]), (2.0, [0, 0]), (2.0, [1, 1]), (1.0, [1, 1])]
+    assert measured == [one for load in loads for one in (*costs, load)]
 
 
 def test_a_forced_end_keeps_the_rounds_so_far(measured, tmp_path, monkeypatch):
