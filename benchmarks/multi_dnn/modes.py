@@ -10,6 +10,7 @@ outputs on the host.
 from __future__ import annotations
 
 import gc
+import math
 import multiprocessing
 import queue
 import time
@@ -45,6 +46,7 @@ from jetson_dnn_rt.runtime.executor import Executor
 from jetson_dnn_rt.safety.children import safe_spawning
 from jetson_dnn_rt.tasks import JobRecord, Outcome, Stage, TaskParameters, Work
 from jetson_dnn_rt.variants.decomposition import Ranks
+from jetson_dnn_rt.variants.turns import compare
 
 LEAST_RUNS = 3
 """Minimum runs of each network in a round, however short the round."""
@@ -398,6 +400,10 @@ for all: each submits its next frame at once, and a shorter deadline would starv
 
 _LEAST_DEADLINE_NS = 200_000_000
 
+_SPLIT_S, _SPLIT_MARGIN = 10.0, 0.01
+"""Time for one comparison of two splits, and the share of the time that a better one may be better
+and is not taken."""
+
 
 def list_variants(form: str, backends: Sequence[str]) -> list[Variant]:
     """List all variants of a form that could run here."""
@@ -550,7 +556,8 @@ def list_splits(device: str, count: int, cores: int) -> list[tuple[int, int]]:
 class Ours:
     """Networks of a row, loaded once, with the workers (and threads) that did best.
 
-    Each split of the cores is tried for some `seconds`, all networks side by side.
+    The splits of the cores are compared in turns, each for some `seconds` a round with all
+    networks side by side; the first is kept unless another one is found better.
     """
 
     def __init__(
@@ -558,25 +565,54 @@ class Ours:
     ) -> None:
         self.tried: dict[str, float] = {}
         """Mean time of a network in ms by ``workers x threads``."""
-        self.networks: list[ScheduledNetwork] = []
-        self._threads, self._pairs = 0, pairs
-        found: list[tuple[float, tuple[int, int]]] = []
-        for workers, threads in list_splits(device, len(pairs), cores):
-            self._load(threads)
-            times = measure_scheduled(self.networks, workers, seconds)
-            mean_ms = float(np.mean([np.median(taken) for taken in times])) * 1e-6
-            self.tried[f"{workers} x {threads}"] = round(mean_ms, 3)
-            found.append((mean_ms, (workers, threads)))
-        self.split = min(found)[1]
-        self._load(self.split[1])
+        self.decided: dict[str, bool | None] = {}
+        """Whether a split is better than those before it; None = not decided."""
+        self._pairs, self._seconds = pairs, seconds
+        self._loaded: dict[int, list[ScheduledNetwork]] = {}  # by threads
+        self.split, *others = list_splits(device, len(pairs), cores)
+        try:
+            for rival in others:
+                if self._is_better(rival):
+                    self.split = rival
+            self.networks = self._load(self.split[1])
+            for threads in [*self._loaded]:
+                if threads != self.split[1]:
+                    self._close(threads)
+        except BaseException:
+            self.close()
+            raise
 
-    def _load(self, threads: int) -> None:
-        if self.networks and self._threads == threads:
-            return
-        self.close()
-        self._threads = threads
-        for index, pair in enumerate(self._pairs):
-            self.networks.append(ScheduledNetwork(*pair, threads, f"dnn-{index}"))
+    def _is_better(self, rival: tuple[int, int]) -> bool:
+        """Compare a split with the present one."""
+        end_s = time.monotonic() + _SPLIT_S
+        names = [f"{workers} x {threads}" for workers, threads in (self.split, rival)]
+        found = compare(
+            partial(self._score, self.split),
+            partial(self._score, rival),
+            _SPLIT_MARGIN,
+            lambda: time.monotonic() < end_s,
+        )
+        for name, score in zip(names, (found.kept, found.rival), strict=True):
+            self.tried[name] = round(math.exp(-score), 3)
+        self.decided[names[1]] = found.is_better
+        return found.is_better is True
+
+    def _score(self, split: tuple[int, int]) -> float:
+        """The higher, the quicker; a margin is a share of the time."""
+        workers, threads = split
+        times = measure_scheduled(self._load(threads), workers, self._seconds)
+        return -math.log(float(np.mean([np.median(taken) for taken in times])) * 1e-6)
+
+    def _load(self, threads: int) -> list[ScheduledNetwork]:
+        if threads not in self._loaded:
+            networks = self._loaded[threads] = []
+            for index, pair in enumerate(self._pairs):
+                networks.append(ScheduledNetwork(*pair, threads, f"dnn-{index}"))
+        return self._loaded[threads]
+
+    def _close(self, threads: int) -> None:
+        for network in self._loaded.pop(threads):
+            network.close()
 
     def measure(self, seconds: float) -> list[Times]:
         """See `measure_scheduled`."""
@@ -584,9 +620,8 @@ class Ours:
 
     def close(self) -> None:
         """Close all runners."""
-        for network in self.networks:
-            network.close()
-        self.networks.clear()
+        for threads in [*self._loaded]:
+            self._close(threads)
 
 
 def free_device_memory(device: str) -> int:

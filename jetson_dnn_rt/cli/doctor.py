@@ -239,7 +239,7 @@ def check_threads(environment: Mapping[str, str], cores: int = 0) -> Check:
         return Check("threads", False, "; ".join(harmful), fix)
     detail = (
         f"{cores} core(s): 1 x {cores} (workers x threads) by default; with a task for each core "
-        f"threads: auto is {share_cores(cores, cores)}, as the load wants"
+        f"threads: auto is {share_cores(cores, cores)}, as measured at the first start"
     )
     return Check("threads", True, detail)
 

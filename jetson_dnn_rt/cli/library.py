@@ -59,6 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--stale", action="store_true", help="damaged, of another back-end version or device")
     text = "of earlier exports to the same file, not used since"
     add("--superseded", action="store_true", help=text)
+    text = "of this kind, all of them: split = choices of threads: auto, which are measured again"
+    add("--kind", choices=KINDS, help=text)
     text = "neither stored nor loaded for this long"
     add("--older-than", type=parse_positive, metavar="DAYS", help=text)
     text = "least recently used ones, while the whole library is larger"
@@ -113,11 +115,13 @@ def _prune(library: Library, args: argparse.Namespace) -> int:
     from jetson_dnn_rt.variants.library.library import find_superseded
     from jetson_dnn_rt.variants.measuring.machine import find_stale
 
-    stale = args.stale or not any((args.superseded, args.older_than, args.larger_than))
+    others = (args.superseded, args.kind, args.older_than, args.larger_than)
+    stale = args.stale or not any(others)
     limit = args.larger_than
     removals = library.prune(
         find_stale=find_stale if stale else None,
         superseded=args.superseded,
+        kind=args.kind or "",
         unused_days=args.older_than,
         limit_bytes=None if limit is None else round(limit * 1e6),
         dry_run=args.dry_run,
@@ -215,15 +219,29 @@ def _report_transfers(
 
 
 def _read_measurement(listing: Listing) -> tuple[Measurement | None, str]:
-    """The measurement of an entry, or why it cannot be read."""
+    """The measurement of an entry, or why it, or a choice, cannot be read."""
+    from jetson_dnn_rt.runtime.sharing.split_choice import SPLIT, read_choice
     from jetson_dnn_rt.variants.measuring.measurement import Measurement
 
-    if listing.header is None or listing.header.key.kind != "measurement":
+    if listing.header is None:
         return None, ""
     try:
-        return Measurement.from_json(listing.header.facts), ""
+        if listing.header.key.kind == SPLIT:
+            read_choice(listing.header.facts)
+        elif listing.header.key.kind == "measurement":
+            return Measurement.from_json(listing.header.facts), ""
     except ValueError as error:
         return None, str(error)
+    return None, ""
+
+
+def _describe_split(listing: Listing) -> str:
+    """The split of the cores that an entry keeps, with what decided; empty for other entries."""
+    from jetson_dnn_rt.runtime.sharing.split_choice import SPLIT, read_choice
+
+    if listing.header is None or listing.header.key.kind != SPLIT:
+        return ""
+    return make_printable(str(read_choice(listing.header.facts)))
 
 
 def _format_entries(
@@ -246,7 +264,8 @@ def _format_entries(
         # The entry may come from elsewhere: no control characters for the terminal.
         refused = make_printable(measurement.refused) if measurement else ""
         state = "unusable" if problem else "refused" if refused else "ok"
-        for note in filter(None, (problem, refused)):
+        split = "" if problem else _describe_split(listing)
+        for note in filter(None, (problem, refused, split)):
             notes.append(f"{listing.path.relative_to(library.root)}: {note}")
         size = listing.size_bytes / 1e6
         group = model, variant, kind
@@ -293,6 +312,7 @@ def _entry_to_dict(
         "key": asdict(key) if key else None,
         "problem": problem,
         "refused": measurement.refused if measurement else "",
+        "split": "" if problem else _describe_split(listing),
         "size_mb": listing.size_bytes / 1e6,
         "created": header.created.isoformat() if header else None,
         "used": listing.used.isoformat(timespec="seconds"),

@@ -59,8 +59,10 @@ class PerceptionNodeConfig(ProcessConfig):
     threads: int | str = parameter(
         0,
         "Threads of one inference of the tasks that name no number: 0 = cores divided by workers; "
-        "auto = all cores for one, or a share for each of several side by side, as load and "
-        "deadlines want; networks are loaded for both, and `workers` is ignored",
+        "auto = all cores for one, a share for each of several side by side, or either frame by "
+        "frame: what meets more deadlines at the expected rates, tried for at most 30 s at the "
+        "first start and kept in the library; networks are loaded for both, and `workers` is "
+        "ignored",
         limits=(0, 1024),
         words=(AUTO,),
     )

@@ -204,7 +204,10 @@ class PerceptionNode(ManagedNode):
         if shares:
             self.bridge.session.share_cores(len(self.tasks))
         self._lead("configure", "task ", self.tasks)
-        self.bridge.session.prepare()
+        self.bridge.session.prepare(
+            {task.task: task.period_ns for task in self.tasks.values()},
+            {task.task: task.deadline_ns for task in self.tasks.values()},
+        )
         self._lead("configure", "", self._coordinators)
 
     def _lead(self, verb: str, word: str, nodes: Mapping[str, ManagedNode]) -> None:

@@ -19,7 +19,7 @@ import contextlib
 import gc
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -38,6 +38,9 @@ from jetson_dnn_rt.runtime.realtime import trim_memory
 from jetson_dnn_rt.runtime.sharing import core_split
 from jetson_dnn_rt.runtime.sharing.batch_groups import BatchGroups
 from jetson_dnn_rt.runtime.sharing.core_split import CoreSplit
+from jetson_dnn_rt.runtime.sharing.split_choice import SplitChoice
+from jetson_dnn_rt.runtime.sharing.split_chooser import SplitChooser
+from jetson_dnn_rt.runtime.sharing.split_watch import SplitWatch
 from jetson_dnn_rt.runtime.start_times import StartTimes
 from jetson_dnn_rt.runtime.task import StageTimes, Task, make_settings
 from jetson_dnn_rt.runtime.task_entry import Stages, TaskSnapshot
@@ -100,6 +103,10 @@ class Session:
         self._observers: list[Observer] = []
         self._helpers = 0
         self._narrow_slowdowns: dict[str, list[float]] = {}
+        # With ``threads: auto`` what networks are loaded for, and which split was chosen.
+        self._planned: CoreSplit | None = None
+        self._chosen: tuple[CoreSplit, int] | None = None  # with the helpers
+        self._split_watch: SplitWatch | None = None
         # Held while a task changes between active and not: builds add variants on their threads.
         self._lock = threading.RLock()
         self._active: set[str] = set()
@@ -130,7 +137,7 @@ class Session:
             self.share_cores(len(config.tasks))
         for task in config.tasks:
             self.load(task)
-        self.prepare()
+        self.prepare(periods)
         for task in config.tasks:
             self.activate(task.name, period_ns=periods[task.name])
         self.commit()
@@ -140,7 +147,7 @@ class Session:
     def start(self) -> None:
         """Start the executor.
 
-        With ``threads: auto`` one worker with all cores, until `share_cores` is called.
+        With ``threads: auto`` one worker with all cores, until `prepare` has chosen.
         """
         start_stuck_log()
         self.start_times = self.start_times or StartTimes(now_ns=self.clock.now_ns)
@@ -170,6 +177,8 @@ class Session:
             self.cores = count_cores()
         own = threads if isinstance(threads, int) else 0
         self.split = CoreSplit(workers, own or max(1, self.cores // workers))
+        if self._chosen is not None:  # before the executor was stopped
+            self._take_split(*self._chosen)
 
     def stop(self, timeout_s: float = 1.0, *, quickly: bool = False) -> None:
         """Stop the executor; loaded tasks stay, and it may be started again.
@@ -227,15 +236,23 @@ class Session:
     # -- loading -------------------------------------------------------------------------------
 
     def share_cores(self, tasks: int) -> None:
-        """Let so many tasks share the cores as their load wants; before the first is loaded."""
+        """Load networks so that `prepare` can choose how tasks share the cores.
+
+        To be called before the first of so many is loaded.
+        """
         process = self.config.process
         if process.workers != 1:
             self._log.warning(
                 f"workers: {process.workers} is ignored: threads: auto decides on them"
             )
-        self.split = core_split.share_cores(self.cores, tasks)
-        self._helpers = max(process.helpers, self.split.side_by_side - 1)
-        self.executor.set_workers(self.split.workers, self._helpers)
+        self.split = self._planned = core_split.share_cores(self.cores, tasks)
+        self._chosen = None
+
+    def _take_split(self, split: CoreSplit, helpers: int) -> None:
+        """Run with a split; no task is active."""
+        self.split, self._helpers = split, helpers
+        self._chosen = (split, helpers)
+        self.executor.set_workers(split.workers, helpers)
 
     def count_threads(self, config: TaskConfig) -> int:
         """Threads of one inference of a task."""
@@ -286,19 +303,50 @@ class Session:
             raise
         self.tasks[task.name] = task
 
-    def prepare(self) -> None:
-        """Measure how the loaded tasks slow each other down, and form batch groups.
+    def prepare(
+        self,
+        periods_ns: Mapping[str, int] | None = None,
+        deadlines_ns: Mapping[str, int] | None = None,
+    ) -> None:
+        """Choose how the loaded tasks share the cores, measure how they slow each other down.
 
-        None of them may be active.
+        Forms batch groups, too. None of the tasks may be active. Periods and relative deadlines
+        are by default those of the tasks' configurations.
         """
-        workers, log = self.split.workers, self._log.info
+        log = self._log.info
         with self.executor.realtime.as_worker():
+            if self._planned is not None:
+                self._choose_split(self._planned, periods_ns or {}, deadlines_ns or {})
+            workers = self.split.workers
             self.set_slowdown(core_split.measure_slowdown(self.tasks, workers, self.clock, log))
-            self._narrow_slowdowns = core_split.measure_narrow(
-                self.tasks, self.split, self.clock, log
-            )
             self.batches.form(workers, self.clock, log)
         self._end_part("sharing")
+
+    def _choose_split(
+        self, planned: CoreSplit, given_ns: Mapping[str, int], deadlines_ns: Mapping[str, int]
+    ) -> None:
+        log = self._log.info
+        for task in self.tasks.values():
+            task.run_narrow(False)
+        times = core_split.measure_narrow(self.tasks, planned, self.clock, log)
+        chooser = SplitChooser(self.tasks, planned, times, self.config.process, self.clock, log)
+        periods_ns = {
+            name: given_ns.get(name) or task.config.period_ns()
+            for name, task in self.tasks.items()
+        }
+        choice = chooser.choose(
+            periods_ns,
+            {
+                name: deadlines_ns.get(name) or task.config.deadline_ns(periods_ns[name])
+                for name, task in self.tasks.items()
+            },
+        )
+        split = choice.split
+        self._narrow_slowdowns = times.of_split(split)
+        self._split_watch = chooser.make_watch(choice, self._log.warning)
+        self._take_split(split, chooser.helpers[split])
+        for task in self.tasks.values():
+            task.run_narrow(split.workers > 1)
 
     def set_slowdown(self, slowdown: dict[int, float]) -> None:
         """Start budgets from a measured slow-down; before tasks are activated."""
@@ -403,6 +451,26 @@ class Session:
         if executor is None or self.verdict is None:
             return None
         return self._verdict_watch.judge(executor, self.clock.now_ns(), over=over)
+
+    @property
+    def split_choice(self) -> SplitChoice | None:
+        """What decided on the split of the cores; None where nothing was to be chosen."""
+        return None if self._split_watch is None else self._split_watch.choice
+
+    def review_split(self) -> str:
+        """What has changed since the split was chosen, and what to do; empty where it stands."""
+        watch, present = self._split_watch, self.judge()
+        if watch is None or present is None:
+            return ""
+        snapshots = {name: self.snapshot(name) for name in tuple(self.tasks)}
+        return watch.review(
+            present, {name: one.parameters.deadline_ns for name, one in snapshots.items() if one}
+        )
+
+    def note_drift(self, task: str, drifts: bool) -> None:
+        """Take note whether a task's times no longer match its profile."""
+        if self._split_watch is not None:
+            self._split_watch.note_drift(task, drifts)
 
     def describe_trace(self) -> tuple[str, dict[str, object]]:
         """Fault of the trace, and values for diagnostics; empty without a trace."""

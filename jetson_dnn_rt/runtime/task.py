@@ -432,7 +432,9 @@ class Task:
                 raise ConfigurationError("the task was cleaned up meanwhile")
             if not self.batch_group:
                 give_back(self.variants.close)
+            runs_narrow = self.variants.runs_narrow
             self.variants = self._reopen()
+            self.variants.run_narrow(runs_narrow)
             self._share()
             # The stage that hangs may still use the runners and the buffer of the batches.
             self.batch_group, self.batch_bytes = "", 0
@@ -448,6 +450,16 @@ class Task:
             name: self._measure(name, pipeline, frames) if frames else []
             for name, pipeline in self.variants.pipelines.items()
         }
+
+    def run_narrow(self, wanted: bool) -> None:
+        """Let it always run with `narrow_threads`, or as each frame wants again; measures anew.
+
+        It must not be active.
+        """
+        if wanted != self.variants.runs_narrow:
+            self.variants.run_narrow(wanted)
+            if any(self.warm_up_times_ns.values()):  # else none were wanted
+                self.warm_up([self.frame])
 
     def make_table(self, deadline_ns: int, period_ns: int) -> TaskTable:
         """Table of its variants, from the library, else from the warm-up.

@@ -24,7 +24,6 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import combinations, count, islice, pairwise
-from math import comb
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -35,6 +34,7 @@ from jetson_dnn_rt.safety.records import Count, at_most, read_record
 from jetson_dnn_rt.variants.library.library import EntryKey, Library
 from jetson_dnn_rt.variants.network import IMAGE, Network, Piece, Segment, run_piece
 from jetson_dnn_rt.variants.spec import FULL
+from jetson_dnn_rt.variants.turns import LOOKS, is_rare
 
 logger = logging.getLogger(__name__)
 
@@ -50,14 +50,6 @@ most 294 KiB in mobilenet_v3_large, in place of 3136."""
 
 BALANCE = 1.05
 """Among sets of cuts whose longest stage is at most this much longer, the cheapest is tried."""
-
-LOOKS = (12, 24, 48, 96, 192, 384)
-"""Rounds after which a comparison of a set with the uncut network is looked at: as many again as
-long as they decide nothing, so that it is measured longer on a busy machine."""
-
-DOUBT = 0.05
-"""A comparison may come out wrong with this probability, all looks together. Two comparisons make
-1 in 400 for a set that costs `FREE` exactly, less for one that costs more."""
 
 FORM = 2
 """Of how cuts and covers are chosen; raise it where that changes: earlier choices are not read."""
@@ -155,25 +147,13 @@ def find_free_cuts(
 def judge(ratios: Sequence[float]) -> bool | None:
     """Whether cuts are free by their times over those of the uncut network, round by round.
 
-    None while these rounds leave more than `DOUBT`, which all looks at them share.
-
-    This is the sign test, whose order statistics bound the median whatever the distribution of the
-    ratios: they have outliers wherever another program runs, so that neither their spread nor a
-    difference of medians says how far to trust one. If cuts really add `FREE` or more at the
-    median, a round is above that with a probability of at least 1/2, and at most k of n are so
-    with that of at most k heads in n tosses of a coin. Rounds that are near in time may have been
-    disturbed together, which is no toss of a coin: hence a second comparison, some time later.
+    None while these rounds do not decide it: see `turns.is_rare`. If cuts really add `FREE` or
+    more at the median, a round is above that with a probability of at least 1/2. Rounds that are
+    near in time may have been disturbed together, which is no toss of a coin: hence a second
+    comparison, some time later. Two make 1 in 400 for a set that costs `FREE` exactly, less for
+    one that costs more.
     """
-    over, rounds = sum(ratio > 1.0 + FREE for ratio in ratios), len(ratios)
-    limit = DOUBT / len(LOOKS)
-    if _find_chance(over, rounds) <= limit:
-        return True
-    return False if _find_chance(rounds - over, rounds) <= limit else None
-
-
-def _find_chance(most: int, tosses: int) -> float:
-    """Probability of `most` heads or fewer in tosses of a fair coin."""
-    return sum(comb(tosses, heads) for heads in range(most + 1)) / (1 << tosses)
+    return is_rare(sum(ratio > 1.0 + FREE for ratio in ratios), len(ratios))
 
 
 def select_cuts(

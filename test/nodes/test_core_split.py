@@ -1,12 +1,13 @@
 # Copyright 2026 jetson_dnn_rt authors
 # SPDX-License-Identifier: Apache-2.0
 
-"""Workers and threads of a process: as set, or as the load wants."""
+"""Workers and threads of a process: as set, or as they were chosen."""
 
 from __future__ import annotations
 
 import os
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -27,7 +28,9 @@ from jetson_dnn_rt.nodes.tasks.task_node import DetectorNode
 from jetson_dnn_rt.nodes.tasks.task_status import session_values
 from jetson_dnn_rt.runtime import session as sessions
 from jetson_dnn_rt.runtime.session import Session
-from jetson_dnn_rt.runtime.sharing.core_split import CoreSplit, measure_slowdown
+from jetson_dnn_rt.runtime.sharing.core_split import CoreSplit, NarrowTimes, measure_slowdown
+from jetson_dnn_rt.runtime.sharing.split_choice import Comparison, SplitChoice
+from jetson_dnn_rt.runtime.sharing.split_chooser import SplitChooser
 from jetson_dnn_rt.tasks import Work
 
 # 20 ms in a period of 33: one worker keeps half of the deadlines of two such tasks, two keep all.
@@ -72,9 +75,29 @@ def values_for(network, **values):
     }  # fmt: skip
 
 
+PLANNED = CoreSplit(1, 2, 1, 2)
+
+
+def force(monkeypatch, split, measured):
+    """Let this split be better than the default, by what is measured; returns what was asked."""
+    times = NarrowTimes(measured)
+    monkeypatch.setattr(sessions.core_split, "measure_narrow", lambda *given: times)
+    asked = []
+
+    def choose(self, periods_ns, deadlines_ns):
+        asked.append((periods_ns, deadlines_ns))
+        better = () if split == PLANNED.wide else (
+            Comparison(PLANNED.wide, split, True, 12, 12, 0, 0.5, 0.75),
+        )  # fmt: skip
+        return SplitChoice(split, periods_ns, deadlines_ns, better)
+
+    monkeypatch.setattr(SplitChooser, "choose", choose)
+    return asked
+
+
 def test_networks_are_loaded_for_all_cores_and_for_each_other(ros, network, capfd, monkeypatch):
     measured = {"detector": [1.5], "rear/detector": [1.25]}
-    monkeypatch.setattr(sessions.core_split, "measure_narrow", lambda *given: measured)
+    asked = force(monkeypatch, PLANNED, measured)
     node = make(
         ros,
         {"workers": 4, "tasks": ["detector", "rear/detector"]},
@@ -85,8 +108,10 @@ def test_networks_are_loaded_for_all_cores_and_for_each_other(ros, network, capf
     )
     assert node.autostart(), node.fault
     session = node.bridge.session
-    assert session.split == CoreSplit(1, 2, 1, 2)
+    assert session.split == PLANNED
     assert count_workers() == 2  # one, and a helper
+    period_ns = int(1e9 / 30)  # of the camera
+    assert asked == [(dict.fromkeys(measured, period_ns),) * 2]
     loaded = {name: task.loaded for name, task in node.tasks.items()}
     # Who names a number has it.
     found = {n: (one.threads, one.narrow_threads, one.is_narrow) for n, one in loaded.items()}
@@ -98,6 +123,10 @@ def test_networks_are_loaded_for_all_cores_and_for_each_other(ros, network, capf
     }
     values = session_values(session)
     assert (values["workers"], values["threads"]) == (1, 2)
+    assert str(values["split"]).startswith(
+        "1 x 2 or 2 x 1 (workers x threads): 1 x 2 meets 50.0 %, 1 x 2 or 2 x 1 75.0 % "
+    )
+    assert values["split_review"] == "none"
     sharing = {"workers": 1, "helpers": 1, "threads": "auto", "narrow_slowdowns": measured}
     assert session.describe_sharing() == sharing
     assert node.coordinator is not None
@@ -109,7 +138,84 @@ def test_networks_are_loaded_for_all_cores_and_for_each_other(ros, network, capf
     node.trigger_cleanup()
     assert count_workers() == 0
     node.trigger_configure()
-    assert node.bridge.session.split == CoreSplit(1, 2, 1, 2)
+    assert node.bridge.session.split == PLANNED
+
+
+@pytest.mark.parametrize(
+    ("split", "workers", "threads", "slowdowns"),
+    [
+        (PLANNED.wide, 1, 2, {}),
+        (PLANNED.narrow, 2, 1, {}),
+        (PLANNED, 1, 2, {"a": [1.5], "b": [2]}),
+    ],
+)
+def test_a_session_runs_with_the_split_that_was_chosen(
+    network, monkeypatch, split, workers, threads, slowdowns
+):
+    force(monkeypatch, split, {"a": [1.5], "b": [2]})
+    tasks = tuple(TaskConfig(name, **values_for(network)) for name in ("a", "b"))
+    with Session(PerceptionConfig(tasks, threads="auto")) as session:
+        for _ in range(2):  # and once more after a stop
+            assert session.split == split
+            assert count_workers() == workers + 1
+            described = session.describe_sharing()
+            assert (described["workers"], described["helpers"]) == (workers, 1)
+            assert described["narrow_slowdowns"] == slowdowns
+            assert session.count_threads(TaskConfig()) == threads
+            always = [task.variants.runs_narrow for task in session.tasks.values()]
+            assert always == [split == PLANNED.narrow] * 2
+            session.stop()
+            session.start()
+
+
+def test_what_has_changed_since_the_choice_is_in_diagnostics(network, monkeypatch, capfd):
+    force(monkeypatch, PLANNED.wide, {"a": [1.5], "b": [2]})
+    tasks = tuple(TaskConfig(name, **values_for(network)) for name in ("a", "b"))
+    with Session(PerceptionConfig(tasks, threads="auto")) as session:
+        assert session_values(session)["split_review"] == "none"
+        session.update(replace(session.tasks["a"].config, deadline_ms=100.0))
+        text = str(session_values(session)["split_review"])
+        assert "the deadline of a is 100.0 ms, not 33.3" in text
+        session.note_drift("b", True)
+        text = str(session_values(session)["split_review"])
+        assert "times of b no longer match its profile" in text
+
+
+def watch_runs(runner, words, ran):
+    """Note every run of a runner."""
+    queue = runner.queue
+
+    def watched(values):
+        ran.append(words)
+        return queue(values)
+
+    runner.queue = watched
+
+
+def test_a_task_that_always_runs_narrow_is_measured_so(network):
+    """Its runs, the first budgets, and what is rehearsed are those of few threads."""
+    task = TaskConfig("a", **values_for(network))
+    with Session(PerceptionConfig((), threads="auto")) as session:
+        session.share_cores(2)
+        loaded = session.load(task)
+        (pipeline,) = loaded.variants.pipelines.values()
+        ran = []
+        wide = [segment.runner for segment in pipeline.segments]
+        for words, runners in (("wide", wide), ("narrow", pipeline.narrow)):
+            for runner in runners:
+                watch_runs(runner, words, ran)
+        before = loaded.warm_up_times_ns
+        loaded.run_narrow(True)
+        assert set(ran) == {"narrow"}
+        assert loaded.warm_up_times_ns is not before
+        ran.clear()
+        loaded.variants.rehearse(loaded.default).run(Work(loaded.frame))
+        loaded.variants.pipelines[loaded.default].run(Work(loaded.frame))
+        assert set(ran) == {"narrow"}
+        loaded.run_narrow(False)
+        ran.clear()
+        loaded.variants.pipelines[loaded.default].run(Work(loaded.frame))
+        assert set(ran) == {"wide"}
 
 
 def test_a_narrow_run_gives_what_a_wide_one_gives(network):

@@ -19,6 +19,7 @@ from jetson_dnn_rt.runtime.sharing.core_split import (
     COLD_RUNS,
     LEAST_RUNS,
     RUNS,
+    NarrowTimes,
     measure_narrow,
     measure_slowdown,
     run_side_by_side,
@@ -182,42 +183,44 @@ def test_narrow_networks_are_timed_beside_each_other_against_wide_ones_alone(mon
     tasks = {"a": make_task(), "b": make_task(), "scripted": make_task(is_narrow=False)}
     split = share_cores(4, 3)
     # Of three that were planned two can be narrow; what is before and after a network is not it.
-    assert measure_narrow(tasks, split, HandClock(), said.append) == {
-        "a": [1.6] * 3,
-        "b": [1.6] * 3,
-    }
+    found = measure_narrow(tasks, split, HandClock(), said.append)
+    assert found.slowdowns == {"a": [1.6] * 3, "b": [1.6] * 3}
+    assert found.beside == {"a": [(MS, 16 * MS, MS)] * 3, "b": [(MS, 16 * MS, MS)] * 3}
+    assert found.can_choose
     assert script.events == ["a b on 1", "a b on 2, narrow"]
-    assert "networks run 2 x 1 where more frames come than one after the other can do" in said[0]
+    assert "2 x 1 (workers x threads) takes a network longer than 1 x 4" in said[0]
     assert "by the factor a 1.60, b 1.60" in said[0]
 
 
-def test_networks_are_never_narrow_where_that_gets_nothing_more_done(monkeypatch):
-    Script(monkeypatch, {1: 10.0}, 21.5)
-    said: list[str] = []
-    tasks = {"a": make_task(), "b": make_task()}
-    assert measure_narrow(tasks, share_cores(2, 2), HandClock(), said.append) == {}
-    assert "networks run 2 x 1 never" in said[0]
+def test_a_split_has_the_slow_downs_of_what_it_lets_run_narrow():
+    times = NarrowTimes({"a": [1.6], "b": [1.0]}, frozenset("b"))
+    split = share_cores(2, 2)
+    assert times.of_split(split) == {"a": [1.6], "b": [1.0]}
+    # One core is one core: it leaves the other to others.
+    assert times.of_split(split.wide) == {"b": [1.0]}
+    assert times.of_split(split.narrow) == {}
+    assert [str(one) for one in (split.wide, split.narrow)] == ["1 x 2", "2 x 1"]
 
 
 def test_a_network_that_has_one_core_takes_no_longer(monkeypatch):
-    """Others are timed beside it; where they gain nothing it still leaves cores to others."""
+    """Others are timed beside it."""
     single = {"is_narrow": False, "has_one_core": True}
     tasks = {"a": make_task(), "b": make_task(**single)}
     script = Script(monkeypatch, {1: 10.0}, 16.0)
     found = measure_narrow(tasks, share_cores(2, 2), HandClock(), str)
-    assert found == {"a": [1.6] * 3, "b": [1.0]}
+    assert (found.slowdowns, found.alike) == ({"a": [1.6] * 3, "b": [1.0]}, {"b"})
+    assert found.can_choose
     assert script.events == ["a b on 1", "a b on 2, narrow"]
-    # 2.2 for each of two cores is no gain, whoever else takes no longer.
-    Script(monkeypatch, {1: 10.0}, 22.0)
-    assert measure_narrow(tasks, share_cores(2, 2), HandClock(), str) == {"b": [1.0]}
     script = Script(monkeypatch, {})
     tasks = dict.fromkeys("ab", make_task(**single))
     alike = measure_narrow(tasks, share_cores(2, 2), HandClock(), str)
-    assert alike == {"a": [1.0], "b": [1.0]}
+    assert alike.slowdowns == {"a": [1.0], "b": [1.0]}
+    assert not alike.can_choose
     assert script.events == []
 
 
 def test_one_task_alone_is_not_timed(monkeypatch):
     script = Script(monkeypatch, {})
-    assert measure_narrow({"a": make_task()}, share_cores(2, 2), HandClock(), pytest.fail) == {}
+    found = measure_narrow({"a": make_task()}, share_cores(2, 2), HandClock(), pytest.fail)
+    assert found == NarrowTimes()
     assert script.events == []

@@ -309,7 +309,9 @@ def evaluate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
                     continue
                 times = warm_up(bag, tasks)
                 if not played:
-                    session.prepare()
+                    period_ns = arrivals.period_ns
+                    session.prepare(dict.fromkeys(deadlines_ns, period_ns), deadlines_ns)
+                    times = {task.name: task.warm_up_times_ns for task in tasks}
                 metadata = _describe(args, file, stream, session, tasks, times)
                 decider = None  # every task runs its own variant
                 if file.coordinator.policy != STATIC:

@@ -106,7 +106,7 @@ class TaskNode(ManagedNode):
                 "image_status": self._make_image_status,
                 "result_status": self._make_result_status,
                 "task_status": self._make_task_status,
-                "drift_status": lambda: drift_status(self.timing.snapshot().drift),
+                "drift_status": self._make_drift_status,
             },
             process=bridge is None,
         )
@@ -343,6 +343,11 @@ class TaskNode(ManagedNode):
             node_state=self.state_name,
             fault=self.fault,
         )
+
+    def _make_drift_status(self) -> Any:
+        drift = self.timing.snapshot().drift
+        self.session.note_drift(self.task, any(state.alarm for state in drift.states))
+        return drift_status(drift)
 
     def _make_task_status(self) -> Any:
         values: dict[str, object] = {

@@ -88,6 +88,8 @@ def session_values(session: Session) -> dict[str, object]:
     if executor is not None:
         values |= {"workers": session.split.workers, "threads": session.split.threads}
         values |= executor.describe()
+    if (choice := session.split_choice) is not None:
+        values |= {"split": str(choice), "split_review": session.review_split() or "none"}
     if session.cohort_slowdown:
         factors = (f"{count}: {factor:.2f}" for count, factor in session.cohort_slowdown.items())
         values["cohort_slowdown_at_start"] = ", ".join(factors)

@@ -6,8 +6,9 @@
 On two cores one worker whose inferences take both (1 x 2) ends a frame sooner; two with a thread
 each (2 x 1) lose nothing to the threads' waiting for each other, and get more done. Which one
 meets more deadlines depends on the load and the deadlines. With ``threads: auto`` networks are
-loaded for both, and the scheduling engine chooses for every frame (`scheduling.places`). It has to
-know how much longer a network takes with fewer threads beside others: that is measured here.
+loaded for both, and `split_choice` chooses: one of the two, or that the scheduling engine does so
+for every frame (`scheduling.places`). The engine has to know how much longer a network takes with
+fewer threads beside others: that is measured here.
 """
 
 from __future__ import annotations
@@ -16,18 +17,16 @@ import statistics
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Annotated
 
 from jetson_dnn_rt.clock import Clock
 from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.runtime.task import Task
+from jetson_dnn_rt.safety.records import within
 from jetson_dnn_rt.tasks import SHARED_STAGES, Stage, Work
 from jetson_dnn_rt.variants.measuring.timing import time_stages
-
-WORTHWHILE = 1.05
-"""Share of their time one after the other that networks may take side by side, as measured here:
-on a busy machine they gain more than on a quiet one, since they do not wait for each other."""
 
 COLD_RUNS = 2  # first runs of each task, which do not count: memory pools, page faults
 RUNS = 12  # measured runs of each task that are enough
@@ -49,10 +48,20 @@ class CoreSplit:
     place of one with all of a worker's.
     """
 
-    workers: int
-    threads: int
-    narrow_threads: int = 0
-    side_by_side: int = 1
+    workers: Annotated[int, within(1, 1024)]
+    threads: Annotated[int, within(1, 1024)]
+    narrow_threads: Annotated[int, within(0, 1024)] = 0
+    side_by_side: Annotated[int, within(1, 1024)] = 1
+
+    @property
+    def wide(self) -> CoreSplit:
+        """The same without narrow networks."""
+        return CoreSplit(self.workers, self.threads)
+
+    @property
+    def narrow(self) -> CoreSplit:
+        """The same with narrow networks only, each on a worker."""
+        return CoreSplit(self.side_by_side, self.narrow_threads)
 
     def __str__(self) -> str:
         wide = f"{self.workers} x {self.threads}"
@@ -62,7 +71,7 @@ class CoreSplit:
 
 
 def share_cores(cores: int, tasks: int) -> CoreSplit:
-    """The split of ``threads: auto``: all cores for one inference, or for one of each task."""
+    """What networks are loaded for: all cores for one inference, or a share for each task's."""
     if cores < 1 or tasks < 1:
         raise ValueError(f"cores and tasks must be >= 1: {cores}, {tasks}")
     side_by_side = min(cores, tasks)
@@ -71,45 +80,67 @@ def share_cores(cores: int, tasks: int) -> CoreSplit:
     return CoreSplit(1, cores, cores // side_by_side, side_by_side)
 
 
+@dataclass(frozen=True)
+class NarrowTimes:
+    """How long networks take narrow beside others, of tasks that can run so."""
+
+    slowdowns: dict[str, list[float]] = field(default_factory=dict)
+    """Run by run how many times as long a task's network takes as wide alone. That of one that has
+    one core anyway takes no longer."""
+    alike: frozenset[str] = frozenset()  # the tasks whose networks have one core anyway
+    beside: dict[str, Times] = field(default_factory=dict)
+    """Times of the stages narrow beside others."""
+
+    @property
+    def can_choose(self) -> bool:
+        """Whether there is a network that can be either."""
+        return len(self.slowdowns) > len(self.alike)
+
+    def of_split(self, split: CoreSplit) -> dict[str, list[float]]:
+        """The slow-downs of the networks that may run narrow beside others with a split."""
+        if split.narrow_threads:
+            return self.slowdowns
+        # With several workers each network has its share anyway.
+        return {} if split.workers > 1 else {name: self.slowdowns[name] for name in self.alike}
+
+
 def measure_narrow(
     tasks: Mapping[str, Task], split: CoreSplit, clock: Clock, log: Log
-) -> dict[str, list[float]]:
+) -> NarrowTimes:
     """How much longer each task's network takes narrow beside others than wide alone, run by run.
 
     Of the default variants of loaded tasks that do not run. Those that have one core anyway take
     no longer; other ones of the null back end are left out whose script does not depend on the
-    threads. Without the others where they gain nothing by it, and empty where too few are narrow.
+    threads. Without the others where too few are narrow.
     """
     if not split.narrow_threads:
-        return {}
-    alike = {name: [1.0] for name, task in tasks.items() if task.has_one_core}
-    narrow = {name: task for name, task in tasks.items() if task.is_narrow or task.has_one_core}
+        return NarrowTimes()
+    single = frozenset(name for name, task in tasks.items() if task.has_one_core)
+    narrow = {name: task for name, task in tasks.items() if task.is_narrow or name in single}
+    alike: dict[str, list[float]] = {name: [1.0] for name in single}
     side_by_side = min(split.side_by_side, len(narrow))
-    if side_by_side < 2 or len(alike) == len(narrow):
-        return alike
+    if side_by_side < 2 or len(single) == len(narrow):
+        return NarrowTimes(alike, single)
     begin_ns = clock.now_ns()
     stages = {name: task.stages[task.default] for name, task in narrow.items()}
     frames = [task.frame for task in narrow.values()]
     alone = _network_times(stages, run_side_by_side(stages, frames, 1, clock))
-    beside = _network_times(
-        stages, run_side_by_side(stages, frames, side_by_side, clock, narrow=True)
-    )
+    times = run_side_by_side(stages, frames, side_by_side, clock, narrow=True)
+    beside = _network_times(stages, times)
     slowdowns = {
         name: [time_ns / statistics.median(alone[name]) for time_ns in beside[name]]
         for name in narrow
     }
     slowdowns.update(alike)
-    slowdown = {name: statistics.median(factors) for name, factors in slowdowns.items()}
-    shared = [factor for name, factor in slowdown.items() if name not in alike]
-    gains = statistics.fmean(shared) < WORTHWHILE * side_by_side
-    figures = ", ".join(f"{name} {factor:.2f}" for name, factor in slowdown.items())
-    verdict = "where more frames come than one after the other can do" if gains else "never"
-    log(
-        f"threads: auto: networks run {side_by_side} x {split.narrow_threads} {verdict}, else "
-        f"1 x {split.threads} (workers x threads); so each takes longer by the factor {figures} "
-        f"(measured in {(clock.now_ns() - begin_ns) / 1e9:.1f} s)"
+    figures = ", ".join(
+        f"{name} {statistics.median(factors):.2f}" for name, factors in slowdowns.items()
     )
-    return slowdowns if gains else alike
+    log(
+        f"threads: auto: {side_by_side} x {split.narrow_threads} (workers x threads) takes a "
+        f"network longer than {split.wide} by the factor {figures} (measured in "
+        f"{(clock.now_ns() - begin_ns) / 1e9:.1f} s)"
+    )
+    return NarrowTimes(slowdowns, single, times)
 
 
 def _network_times(stages: Pipelines, times: Mapping[str, Times]) -> dict[str, list[int]]:

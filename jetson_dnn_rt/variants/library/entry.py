@@ -30,7 +30,7 @@ from jetson_dnn_rt.safety.records import (
 
 SCHEMA = 1
 HEADER = "entry.json"
-KINDS = ("weights", "artefact", "tuning", "measurement")
+KINDS = ("weights", "artefact", "tuning", "measurement", "split")
 
 MAX_HEADER_BYTES = 4 << 20
 MAX_FILE_BYTES = 4 << 30
@@ -67,10 +67,11 @@ class EntryKey:
     end are empty where the content does not depend on it, as for weights.
     """
 
-    model_hash: _Hash
+    model_hash: _Hash  # of several models: of their hashes
     graph_hash: _Hash  # of the graph that was built, with its weights: the network or a part
     decomposition: _Word  # "full", "tucker-0.50"
-    kind: Annotated[str, one_of(*KINDS)]  # an artefact is an engine or compiled model
+    # An artefact is an engine or compiled model, a split how the cores are shared.
+    kind: Annotated[str, one_of(*KINDS)]
     backend: _OptionalWord = ""
     backend_version: _Line = ""
     device: _Line = ""  # the GPU with its compute capability, or the CPU

@@ -372,6 +372,7 @@ class Library:
         *,
         find_stale: Callable[[EntryKey], str] | None = None,
         superseded: bool = False,
+        kind: str = "",
         unused_days: float | None = None,
         limit_bytes: int | None = None,
         dry_run: bool = False,
@@ -387,6 +388,8 @@ class Library:
             too.
         superseded : bool
             Remove those of earlier contents of a model, see `find_superseded`.
+        kind : str
+            Remove all of this kind.
         unused_days : float, optional
             Remove those that were not used for longer.
         limit_bytes : int, optional
@@ -408,6 +411,8 @@ class Library:
                     find_stale(listing.header.key) if listing.header else ""
                 )
             reason = reason or earlier.get(listing.path, "")
+            if not reason and kind and listing.header and listing.header.key.kind == kind:
+                reason = f"of kind {kind}"
             if not reason and unused_days is not None and days > unused_days:
                 reason = f"not used for {days:.0f} days"
             if reason:

@@ -58,6 +58,7 @@ class Pipeline:
         self.processor = processor
         self.segments = tuple(segments)
         self.narrow = tuple(narrow)
+        self.runs_narrow = False  # whatever `Work.narrow` says, where there are narrow runners
         self.memory_bytes = memory_bytes
         runner = segments[0].runner
         self._script = runner if isinstance(runner, NullRunner) else None
@@ -96,7 +97,7 @@ class Pipeline:
 
         def run(work: Work) -> None:
             values = cast("dict[str, Array]", work.scratch[VALUES])
-            runner = narrow if work.narrow else wide
+            runner = narrow if work.narrow or self.runs_narrow else wide
             runner.urgency = work.urgency
             # The last one waits for the device once, for the network and the copy to the host.
             wait = processor.suspicious or not is_last

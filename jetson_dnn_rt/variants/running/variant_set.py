@@ -202,6 +202,7 @@ class VariantSet:
         self._config, self._settings = config, settings or DecoderSettings()
         self._threads, self._clock = threads, clock
         self._narrow_threads = narrow_threads
+        self.runs_narrow = False  # see `run_narrow`
         limit_opencv(threads)  # of preprocessing
         self._limit_bytes = int(config.memory_limit_mb * 1e6)
         self._build_engines, self._keep_refused = build, keep_refused
@@ -253,9 +254,23 @@ class VariantSet:
         It shares the runners of the pipeline, which must not run meanwhile; only that one is
         closed.
         """
-        segments = self.pipelines[name].segments
-        processor = FrameProcessor(self.model, self._settings, segments[0].runner.allocate_input())
-        return Pipeline(self.pipelines[name].spec, processor, segments, self.stage_names)
+        loaded = self.pipelines[name]
+        image = loaded.segments[0].runner.allocate_input()
+        processor = FrameProcessor(self.model, self._settings, image)
+        rehearsed = Pipeline(
+            loaded.spec, processor, loaded.segments, self.stage_names, narrow=loaded.narrow
+        )
+        rehearsed.runs_narrow = loaded.runs_narrow
+        return rehearsed
+
+    def run_narrow(self, wanted: bool) -> None:
+        """Let the variants always run with `narrow_threads`, or as each frame wants again.
+
+        None of them may be running.
+        """
+        self.runs_narrow = wanted
+        for pipeline in self.pipelines.values():
+            pipeline.runs_narrow = wanted
 
     def graph(self, name: str) -> fx.GraphModule:
         """Graph of a loaded variant's network, not to be changed."""
@@ -381,6 +396,7 @@ class VariantSet:
                     measure_segments([Segment(one.piece, to) for one, to in pairs], runs=1)
             grown = max(0, used_bytes(device) - before)
             pipeline = Pipeline(spec, self._processor, segments, self.stage_names, grown, narrow)
+            pipeline.runs_narrow = self.runs_narrow
             left = self._limit_bytes - self.memory_bytes
             if self._limit_bytes and self.pipelines and grown > left:
                 raise LeftOutError(

@@ -302,7 +302,8 @@ def test_realtime_shares_the_cores_as_the_nodes_do(capsys, tmp_path, bag, params
     )  # fmt: skip
     code, live, errors = run(capsys, *given, "--output", str(tmp_path / "live"))
     assert (code, live["lost"]) == (0, 0)
-    assert "threads: auto: networks run 2 x 1 " in errors
+    assert "threads: auto: 2 x 1 (workers x threads) takes a network longer than 1 x 2" in errors
+    assert "threads: auto: 1 x 2 (workers x threads): decided for 1 x 2: one after the" in errors
     parameters = open_trace(tmp_path / "live").metadata.parameters
     assert parameters["workers"] == 1
     told = Sharing.of(open_trace(tmp_path / "live").metadata)
