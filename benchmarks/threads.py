@@ -179,7 +179,7 @@ def play(session: Session, frame: Frame, period_ns: int, seconds: float) -> floa
 
 def _count(session: Session) -> tuple[int, int]:
     """Frames of all tasks so far that were met, and all of them."""
-    counts = [session.executor.snapshot(name).met_of for name in session.tasks]
+    counts = [session.executor.snapshot(name).met_and_all for name in session.tasks]
     return sum(met for met, _ in counts), sum(released for _, released in counts)
 
 

@@ -209,6 +209,8 @@ class TaskParameters:
     priority: int = 0  # under the discipline ``priority`` the task with the highest goes first
     batch_group: str = ""
     """Tasks of one group run the same model: their stages may run as one batch. Empty = alone."""
+    met_of: tuple[int, ...] = ()
+    """Weakly hard limit (m, k): at least m of any k consecutive frames are met; () = none."""
 
     def __post_init__(self) -> None:
         for key in ("deadline_ns", "period_ns"):
@@ -226,6 +228,10 @@ class TaskParameters:
         if not 0.0 < self.budget_quantile <= 1.0:
             raise ValueError(
                 f"budget_quantile of task {self.name!r} must be in (0, 1]: {self.budget_quantile}"
+            )
+        if self.met_of and not (len(self.met_of) == 2 and 1 <= self.met_of[0] <= self.met_of[1]):
+            raise ValueError(
+                f"met_of of task {self.name!r} must be (m, k) with 1 <= m <= k: {self.met_of}"
             )
 
 

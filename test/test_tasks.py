@@ -44,6 +44,9 @@ def test_a_frame_that_ran_alone_is_judged_against_its_deadline(end_ns, reason, o
         ({"stages": ()}, "stage"),
         ({"variant": "other"}, "variant"),
         ({"budget_quantile": 1.5}, "budget_quantile"),
+        ({"met_of": (3, 2)}, "met_of"),
+        ({"met_of": (0, 2)}, "met_of"),
+        ({"met_of": (1,)}, "met_of"),
     ],
 )
 def test_bad_task_parameters_name_the_argument(change, name):

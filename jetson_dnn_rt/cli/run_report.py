@@ -61,7 +61,11 @@ def to_dict(report: GraphReport, summary: RunSummary) -> dict[str, object]:
     return {
         "frames": _count_frames(report),
         "seconds": round(report.seconds, 3),
-        "tasks": summary.to_dict(),
+        "tasks": {
+            name: {**task.to_dict(), "met_of": limit and limit.to_dict()}
+            for name, task in summary.tasks.items()
+            for limit in [report.counts[name].limit]
+        },
         "cameras": {name: asdict(camera) for name, camera in report.cameras.items()},
     }
 
@@ -82,6 +86,8 @@ def format_table(report: GraphReport, summary: RunSummary) -> str:
         if task.reasons:
             reasons = ", ".join(f"{why} {count}" for why, count in task.reasons.most_common(4))
             lines.append(f"{name}: {reasons}")
+        if (limit := report.counts[name].limit) is not None:
+            lines.append(f"{name}: {limit} was violated at {limit.violations} of the frames")
     lines += [
         f"{name}: {text}"
         for name, findings in report.findings.items()

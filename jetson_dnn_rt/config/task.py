@@ -34,6 +34,10 @@ TRACKERS = ("", "bytetrack")
 
 MAX_STAGES = 64
 
+MOST_FRAMES_OF = 60
+"""Largest k of `met_of`: two seconds at 30 Hz. A longer window hides how long a task may be
+without a result, and this one's outcomes are the bits of one machine word."""
+
 MAX_DETECTIONS = 1000
 """Boxes of a frame that are compared with each other: suppression compares every pair, and a
 threshold near 0 must not make a frame take a second."""
@@ -269,6 +273,12 @@ class TaskConfig:
     priority: int = parameter(
         0, "With the discipline priority, the highest goes first", limits=(-1000, 1000)
     )
+    met_of: tuple[int, ...] = parameter(
+        (),
+        "Weakly hard limit [m, k]: at least m of any k consecutive frames are met; 1 <= m <= k <= "
+        f"{MOST_FRAMES_OF}; [-1] = none",
+        example="[2, 3]",
+    )
     late_results: str = dynamic_parameter(
         "drop", "What happens to a result after its deadline", choices=("drop", "publish")
     )
@@ -363,6 +373,14 @@ class TaskConfig:
             if len(getattr(self, f"preprocessing_{name}")) not in (0, 3):
                 name = f"preprocessing.{name}"
                 raise ConfigurationError(f"{name} needs three values", name)
+        if self.met_of and not (
+            len(self.met_of) == 2 and 1 <= self.met_of[0] <= self.met_of[1] <= MOST_FRAMES_OF
+        ):
+            raise ConfigurationError(
+                f"met_of must be [m, k], at least m of any k consecutive frames, with 1 <= m <= k "
+                f"<= {MOST_FRAMES_OF}: {list(self.met_of)}",
+                "met_of",
+            )
         for text in self.class_thresholds:
             parse_class_threshold(text)
 
@@ -416,6 +434,7 @@ class TaskConfig:
             precedence=precedence,
             priority=self.priority,
             batch_group=batch_group,
+            met_of=self.met_of,
         )
 
     def preprocessing(self) -> dict[str, object]:

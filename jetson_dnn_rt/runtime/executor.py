@@ -307,6 +307,11 @@ class Executor:
         """Networks that run at once."""
         return self._shared.engine.workers
 
+    @property
+    def threads(self) -> int:
+        """Stages that run at once, helpers included."""
+        return self._shared.engine.threads
+
     # -- frames --------------------------------------------------------------------------------
 
     def submit(self, tasks: str | Sequence[str], frame: Frame, capture_ns: int) -> None:

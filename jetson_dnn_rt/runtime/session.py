@@ -424,9 +424,10 @@ class Session:
         executor = self.executor
         self.batches.seed(executor)
         verdict = self.verdict = judge_tasks(executor)
+        cannot_be_kept = verdict.schedulable is False or verdict.broken_limits
         if verdict.schedulable:
             self._log.info(str(verdict))
-        elif verdict.schedulable is False and self.config.process.on_unschedulable == "refuse":
+        elif cannot_be_kept and self.config.process.on_unschedulable == "refuse":
             raise UnschedulableError(str(verdict))
         else:
             self._log.warning(

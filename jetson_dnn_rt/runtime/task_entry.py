@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from jetson_dnn_rt.runtime.delivery import Observer
 from jetson_dnn_rt.scheduling.job import Job
 from jetson_dnn_rt.scheduling.task_state import Run, TaskState
+from jetson_dnn_rt.scheduling.weakly_hard import WeaklyHardView
 from jetson_dnn_rt.tasks import Outcome, Stage, TaskParameters, stage_name
 
 MAX_RESTARTS = 3  # of a task within WINDOW_NS
@@ -80,9 +81,10 @@ class TaskSnapshot:
     withdrawn: dict[str, str]  # why a variant does not run any more
     last_failure: str = ""
     hangs: int = 0  # threads that hang in its stages now
+    limit: WeaklyHardView | None = None  # None: it has no weakly hard limit
 
     @property
-    def met_of(self) -> tuple[int, int]:
+    def met_and_all(self) -> tuple[int, int]:
         """Frames that met their deadlines, and all frames."""
         return self.outcomes[Outcome.MET], self.released
 
@@ -142,6 +144,7 @@ class TaskEntry:
             withdrawn=dict(state.withdrawn),
             last_failure=state.last_failure,
             hangs=hangs,
+            limit=None if (limit := state.weakly_hard) is None else limit.view(),
         )
 
 

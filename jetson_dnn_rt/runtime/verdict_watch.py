@@ -122,7 +122,7 @@ def judge_tasks(
     `scheduling.analysis.analyse`. `NotAnsweringError` when a thread keeps the executor's lock.
     """
     demands = executor.read_tasks(lambda state: _make_demand(state, periods_ns))
-    return analyse(list(demands.values()), executor.workers, most_points)
+    return analyse(list(demands.values()), executor.workers, most_points, executor.threads)
 
 
 def _make_demand(state: TaskState, periods_ns: Mapping[str, int]) -> TaskDemand:
@@ -145,4 +145,7 @@ def _make_demand(state: TaskState, periods_ns: Mapping[str, int]) -> TaskDemand:
         deadline_ns=parameters.deadline_ns,
         period_ns=periods_ns.get(parameters.name, parameters.period_ns),
         estimate=estimate if longest.count else None,
+        met_of=parameters.met_of,
+        least_cost_ns=state.least_budget_ns(),
+        batch_group=parameters.batch_group,
     )

@@ -1,7 +1,7 @@
 # Copyright 2026 jetson_dnn_rt authors
 # SPDX-License-Identifier: Apache-2.0
 
-"""Schedulability analysis: utilisation and the EDF demand bound with blocking.
+"""Schedulability analysis: utilisation, the EDF demand bound with blocking, weakly hard limits.
 
 Costs are budgets (observed quantiles, so rounded up), deadlines are relative, all in nanoseconds;
 the arithmetic is exact. `Verdict` words the result, for every log, summary and report.
@@ -70,6 +70,10 @@ class TaskDemand:
     deadline_ns: int  # relative deadline
     period_ns: int  # least time between releases
     estimate: Estimate | None = None  # of its longest stage; None where nothing was observed
+    met_of: tuple[int, ...] = ()  # its weakly hard limit, as in `TaskParameters`
+    least_cost_ns: int = 0
+    """Budget of a whole job at least, whatever variants it runs in; 0 = not known."""
+    batch_group: str = ""  # tasks whose frames may share a run, as in `TaskParameters`
 
     @property
     def utilization(self) -> Fraction:
@@ -105,6 +109,8 @@ class Verdict:
     reason: str  # the deciding test, in words and figures
     decided_by: TaskDemand | None = None
     """The task that weighs most in the test that failed; None where none did."""
+    broken_limits: tuple[str, ...] = ()
+    """Weakly hard limits that cannot hold by the budgets, each in words; see `find_broken`."""
 
     def __str__(self) -> str:
         words = {True: "schedulable", False: "NOT schedulable", None: "not proven schedulable"}
@@ -112,7 +118,9 @@ class Verdict:
             f"{words[self.schedulable]}: utilisation {self.utilization:.2f} of {self.workers} "
             f"worker{'s' if self.workers > 1 else ''}; {self.reason}"
         )
-        return text if self.decided_by is None else f"{text}; it rests on {self.decided_by}"
+        if self.decided_by is not None:
+            text = f"{text}; it rests on {self.decided_by}"
+        return "; ".join((text, *self.broken_limits))
 
     def to_dict(self) -> dict[str, object]:
         """The verdict for JSON; times in milliseconds."""
@@ -122,6 +130,7 @@ class Verdict:
             "workers": self.workers,
             "reason": self.reason,
             "rests_on": self.decided_by and self.decided_by.to_dict(),
+            "broken_limits": list(self.broken_limits),
         }
 
     @property
@@ -157,7 +166,10 @@ class Verdict:
 
 
 def analyse(
-    tasks: Sequence[TaskDemand], workers: int = 1, most_points: int = TEST_POINT_LIMIT
+    tasks: Sequence[TaskDemand],
+    workers: int = 1,
+    most_points: int = TEST_POINT_LIMIT,
+    threads: int = 0,
 ) -> Verdict:
     """Test whether EDF with preemption at stage boundaries meets every deadline.
 
@@ -172,10 +184,52 @@ def analyse(
     Stages that can be cancelled count whole. The job of one is hopeless no earlier than its
     budgets let it be done, since their sum is at most the deadline; and nothing is cancelled for a
     more urgent frame (`preemption`) in a set that passes, since none would be late behind a stage.
+
+    `threads` is how many stages run at once, helpers included, by default `workers`: weakly hard
+    limits that not even so many can keep are named (`find_broken`).
     """
     utilization = sum((task.utilization for task in tasks), Fraction())
     schedulable, reason, decided_by = _judge(tasks, utilization, workers, most_points)
-    return Verdict(schedulable, float(utilization), workers, reason, decided_by)
+    broken = find_broken(tasks, max(threads, workers))
+    return Verdict(schedulable, float(utilization), workers, reason, decided_by, broken)
+
+
+def find_broken(tasks: Sequence[TaskDemand], threads: int) -> tuple[str, ...]:
+    """Describe the weakly hard limits that cannot hold if no frame takes less than its budget.
+
+    Nothing is said of one that may hold: of a task with a limit only m of k frames count, of
+    others none, and of tasks that may share a run (a batch) the one that needs most. A frame that
+    takes longer than its deadline is never met; a task runs its frames one after the other, so it
+    needs m frames' time within k periods; and all such tasks together need no more than `threads`.
+    """
+    broken = []
+    shares: dict[str, tuple[Fraction, str]] = {}  # of a thread, by batch group or task
+    for task in tasks:
+        if not task.met_of or not task.least_cost_ns:
+            continue
+        least, frames = task.met_of
+        share = Fraction(least * task.least_cost_ns, frames * task.period_ns)
+        text = f"met_of [{least}, {frames}] of task {task.name}"
+        if task.least_cost_ns > task.deadline_ns:
+            why = f"a frame takes {_ms(task.least_cost_ns)} of its {_ms(task.deadline_ns)}"
+        elif share > 1:
+            why = (
+                f"{least} frames take {_ms(least * task.least_cost_ns)} one after the other, and "
+                f"{frames} come in {_ms(frames * task.period_ns)}"
+            )
+        else:
+            key = f"group {task.batch_group}" if task.batch_group else f"task {task.name}"
+            shares[key] = max(shares.get(key, (share, text)), (share, text))
+            continue
+        broken.append(f"{text} cannot hold by its budgets: {why}")
+    total = sum((share for share, _ in shares.values()), Fraction())
+    if total > threads:
+        texts = " and ".join(text for _, text in shares.values())
+        broken.append(
+            f"{texts} cannot hold together by their budgets: these frames alone need "
+            f"{float(total):.2f} of {threads} thread{'s' if threads > 1 else ''}"
+        )
+    return tuple(broken)
 
 
 def _ms(time_ns: int) -> str:

@@ -284,6 +284,7 @@ class Engine:
             parameters.variant,
         )
         state.released += 1
+        job.number = state.released
         try:
             self._places.expect(state, now_ns)
             if defect is not None:
@@ -909,4 +910,6 @@ class Engine:
                 state.kept_out += 1
         if outcome in _TOLD_AT_ONCE:
             self.has_results = True
+        if state.weakly_hard is not None:
+            state.see_end(job.number, met=outcome is Outcome.MET)
         return ending

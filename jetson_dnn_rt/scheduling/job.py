@@ -30,6 +30,7 @@ class Job:
     absolute_deadline_ns: int
     work: Work
     variant: str
+    number: int = 0  # among the task's frames, from 1, in the order of release
     next_stage: int = 0  # index of the stage that runs now or next
     start_ns: int | None = None
     running: bool = False

@@ -14,6 +14,7 @@ from operator import mul
 from typing import TypeVar
 
 from jetson_dnn_rt.scheduling.job import Job
+from jetson_dnn_rt.scheduling.weakly_hard import WeaklyHard, worth
 from jetson_dnn_rt.tasks import SHARED_STAGES, Outcome, TaskParameters
 
 T = TypeVar("T")
@@ -136,6 +137,9 @@ class TaskState:
     waiting: Job | None = None
     in_flight: Job | None = None
     misses_in_a_row: int = 0
+    weakly_hard: WeaklyHard | None = field(init=False)
+    """Outcomes of the last frames, where the task has a weakly hard limit (`met_of`)."""
+    worth: float = 1.0  # of its next frame: more than 1 near that limit
     suspended: str = ""  # why every released frame is skipped; empty = none is
     kept_out: int = 0  # frames in a row that would have run with a smaller budget
     probe_after: int = 1
@@ -163,6 +167,19 @@ class TaskState:
         stages = self.parameters.stages
         self.is_prepared = stages[0] == SHARED_STAGES[0]
         self.network_end = len(stages) - (stages[-1] == SHARED_STAGES[1])
+        limit = self.parameters.met_of
+        self.weakly_hard = WeaklyHard(limit[0], limit[1]) if limit else None
+        self._weigh()
+
+    def see_end(self, number: int, *, met: bool) -> None:
+        """Count a frame that ended in the weakly hard limit; `number` as in `Job`."""
+        assert self.weakly_hard is not None
+        self.weakly_hard.end(number, met)
+        self._weigh()
+
+    def _weigh(self) -> None:
+        if self.weakly_hard is not None:
+            self.worth = worth(self.weakly_hard.distance)
 
     def see_release(self, now_ns: int) -> None:
         """Learn from the time of a release when the next one is due, and the load."""
@@ -423,6 +440,21 @@ class TaskState:
             return self._rest[variant][0][stage]
         times_ns = [budget.budget_ns for budget in self.budgets[variant][stage:]]
         return _scaled_sum_ns(times_ns, scales[variant][stage:])
+
+    def least_budget_ns(self) -> int:
+        """Time that the stages of a job take at least by their budgets, in any of its variants.
+
+        At the fastest available clocks; 0 = not known.
+        """
+        scales = self.fastest_scales or self.time_scales or {}
+        unscaled = (1.0,) * len(self.parameters.stages)
+        ways = [
+            [int(stage.budget_ns * scales.get(variant, unscaled)[index])
+             for index, stage in enumerate(stages)]
+            for variant, stages in self.budgets.items()
+            if variant not in self.withdrawn
+        ]  # fmt: skip
+        return sum(map(min, zip(*ways, strict=True)))
 
     def remaining_usual_ns(self, variant: str, stage: int = 0) -> int:
         """Median times of the stages from `stage` to the last, at the fastest available clocks."""

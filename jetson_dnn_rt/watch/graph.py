@@ -70,7 +70,7 @@ STATUS_KINDS = (
 )
 """Statuses of this package's nodes on ``/diagnostics``: ``<node>: <kind>``."""
 
-POLICY = "policy_status"
+POLICY, TASK = "policy_status", "task_status"
 
 LEVELS = ("OK", "WARN", "ERROR", "STALE")
 
@@ -92,6 +92,8 @@ class TaskView:
     deadline_ms: float  # the last
     budget_ms: float  # the last
     variant: str  # the last
+    violations: int | None
+    """Of its weakly hard limit, since its node was activated; None = it has none, or not known."""
     frames: npt.NDArray[Any]  # of `FRAME`, oldest first, read-only
     variants: tuple[str, ...]  # all that were seen
 
@@ -220,7 +222,10 @@ class Graph:
             statuses = sorted(self._statuses.items())
             return GraphView(
                 at_ns=now_ns,
-                tasks=tuple(task.view(name, now_ns) for name, task in sorted(self._tasks.items())),
+                tasks=tuple(
+                    task.view(name, now_ns, self._statuses.get(f"{name}: {TASK}"))
+                    for name, task in sorted(self._tasks.items())
+                ),
                 coordinators=tuple(
                     status.coordinator(name.rpartition(": ")[0], now_ns)
                     for name, status in statuses if name.endswith(f": {POLICY}")
@@ -263,6 +268,12 @@ class _Status:
 
     def age_s(self, now_ns: int) -> float:
         return (now_ns - self.at_ns) / 1e9
+
+    @property
+    def violations(self) -> int | None:
+        """Of a task's weakly hard limit; None = it has none, or what was sent is no count."""
+        text = self._values.get("met_of_violations", "")
+        return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else None
 
     def coordinator(self, name: str, now_ns: int) -> CoordinatorView:
         choices = {
@@ -320,7 +331,7 @@ class _Task:
         self._frames[self._end] = row
         self._end += 1
 
-    def view(self, name: str, now_ns: int) -> TaskView:
+    def view(self, name: str, now_ns: int, status: _Status | None) -> TaskView:
         frames = self._frames[self._begin(now_ns) : self._end].copy()
         frames.flags.writeable = False
         finished = np.isin(frames["outcome"], FINISHED)
@@ -340,6 +351,7 @@ class _Task:
             deadline_ms=self._deadline_ms,
             budget_ms=self._budget_ms,
             variant=self._variant,
+            violations=None if status is None else status.violations,
             frames=frames,
             variants=tuple(self._variants),
         )

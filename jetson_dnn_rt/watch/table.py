@@ -43,6 +43,7 @@ class Column:
     rank: int = 0
     """Where a terminal is too narrow for all columns those with the highest are left out."""
     miss: bool = False  # a number other than 0 is bad
+    optional: bool = False  # left out where no task has a value
 
 
 def _count(outcome: Outcome) -> Callable[[TaskView], Cell]:
@@ -68,6 +69,7 @@ COLUMNS = (
     Column("aborted", _count(Outcome.ABORTED), miss=True),
     Column("failed", _count(Outcome.FAILED), miss=True),
     Column("superseded", _count(Outcome.SUPERSEDED), 9),
+    Column("violated", lambda task: task.violations, 10, miss=True, optional=True),
     Column("p50 ms", _number("p50_ms"), 7),
     Column("p99 ms", _number("p99_ms"), 3),
     Column("max ms", _number("hwm_ms"), 6),
@@ -83,9 +85,19 @@ def format_view(view: GraphView) -> str:
     """Format everything as plain text, without colours and bars."""
     lines = [line for line, _ in _notes(view)]
     if view.tasks:
-        rows = [[column.value(task) for column in COLUMNS] for task in view.tasks]
-        lines = [format_rows([column.title for column in COLUMNS], rows), *lines]
+        columns = _choose(view)
+        rows = [[column.value(task) for column in columns] for task in view.tasks]
+        lines = [format_rows([column.title for column in columns], rows), *lines]
     return "\n".join(lines)
+
+
+def _choose(view: GraphView) -> list[Column]:
+    """Choose the columns that have something to say."""
+    return [
+        column
+        for column in COLUMNS
+        if not column.optional or any(column.value(task) is not None for task in view.tasks)
+    ]
 
 
 def _notes(view: GraphView) -> list[tuple[str, str]]:
@@ -135,8 +147,9 @@ def render_view(view: GraphView, console: Console) -> RenderableType:
     from rich.text import Text
 
     plain = console.options.ascii_only
+    columns = _choose(view)
     cells = {
-        column: [_render_cell(column, task, plain) for task in view.tasks] for column in COLUMNS
+        column: [_render_cell(column, task, plain) for task in view.tasks] for column in columns
     }
     widths = {
         column: GAP + max(len(column.title), *(text.cell_len for text in texts), 0)
@@ -144,15 +157,15 @@ def render_view(view: GraphView, console: Console) -> RenderableType:
     }
     room = console.width
     shown = set()
-    for column in sorted(COLUMNS, key=lambda column: column.rank):
+    for column in sorted(columns, key=lambda column: column.rank):
         if (room := room - widths[column]) < 0:
             break
         shown.add(column)
     table = Table(box=None, padding=(0, GAP, 0, 0), header_style="bold underline")
-    for column in (column for column in COLUMNS if column in shown):
+    for column in (column for column in columns if column in shown):
         words = column.title in ("task", "variant", BAR)
         table.add_column(column.title, justify="left" if words else "right", no_wrap=True)
-    for row in zip(*(cells[column] for column in COLUMNS if column in shown), strict=True):
+    for row in zip(*(cells[column] for column in columns if column in shown), strict=True):
         table.add_row(*row)
     head = Text("jetson-dnn-rt top", style="bold")
     head.append(f"  {len(view.tasks)} tasks, last 60 s (max: since first seen); Ctrl-C ends\n")
@@ -168,7 +181,7 @@ def _render_cell(column: Column, task: TaskView, plain: bool) -> Text:
     style = ""
     if not task.present:
         style = "dim"
-    elif column.miss and text != "0":
+    elif column.miss and text not in ("0", "-"):
         style = "bold red"
     elif column.title == "task" and task.age_s > max(1.0, 5.0 / (task.rate_hz or 1.0)):
         style = "yellow"

@@ -52,7 +52,8 @@ COMMAND = [sys.executable, "-m", "jetson_dnn_rt.cli.main", "run", *SOURCE, *TINY
 
 def test_frames_are_all_accounted_for(tmp_path, capfd):
     results = tmp_path / "r.jsonl"
-    assert run("--frames", "10", *WIDE, "--results", str(results), "--json") == 0
+    limited = ("--set", "detector.met_of=[2, 3]")
+    assert run("--frames", "10", *WIDE, *limited, "--results", str(results), "--json") == 0
     report = json.loads(capfd.readouterr().out.splitlines()[-1])
     assert set(report) == {"frames", "seconds", "tasks", "cameras"}
     assert report["frames"] == 10
@@ -75,6 +76,7 @@ def test_frames_are_all_accounted_for(tmp_path, capfd):
             "first_variant",
             "time_shares",
             "switches",
+            "met_of",
         }
         assert set(task["outcomes"]) == OUTCOMES
         assert task["released"] == sum(task["outcomes"].values()) == 10
@@ -82,6 +84,11 @@ def test_frames_are_all_accounted_for(tmp_path, capfd):
         for times in ("response_ms", "execution_ms", "overhead_ms"):
             assert set(task[times]) == {"p50", "p99", "max"}
         assert task["variants"] == {"full@null": 1.0}
+    missed = 10 - report["tasks"]["detector"]["outcomes"]["met"]
+    limit = report["tasks"]["detector"]["met_of"]
+    assert (limit["least"], limit["frames"]) == (2, 3)
+    assert bool(limit["violations"]) <= (missed >= 2)
+    assert report["tasks"]["segmenter"]["met_of"] is None
     lines = [json.loads(line) for line in results.read_text().splitlines()]
     for name, key in (("detector", "boxes"), ("segmenter", "class_shares")):
         mine = [line for line in lines if line["task"] == name]
@@ -186,7 +193,7 @@ def test_table_and_output_folder(tmp_path, capfd):
     assert summary["cameras"]["camera"]["source"] == "synthetic:128x96"
     assert summary["schedulability"]["text"]
     assert set(summary["schedulability"]["at_start"]) == {
-        *("schedulable", "utilization", "workers", "reason", "rests_on")
+        *("schedulable", "utilization", "workers", "reason", "rests_on", "broken_limits")
     }
     assert set(summary["schedulability"]["rates"]) == {"detector", "segmenter"}
     assert summary["load"]["cores"] >= 1
@@ -335,7 +342,7 @@ def test_signals_end_a_run_with_its_report():
         [*COMMAND, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     for line in process.stderr:
-        if "cli.run: segmenter: " in line:  # the tasks are active
+        if "first result after" in line:  # a run that no frame reached fails
             break
     process.send_signal(signal.SIGINT)
     process.send_signal(signal.SIGTERM)

@@ -96,6 +96,7 @@ CHOICES = {item.name: item for item in describe(TaskConfig)}
         ("class_thresholds", {"a\x1b": 0.5}, 'written ["car=0.5", "sign=0.25"]'),
         ("constant_inputs", {"scale": 1.5}, 'written ["scale=1.5"]'),
         ("input_size", 640, "written [a, b]: 640"),
+        ("met_of", "2 of 3", "written [2, 3]: '2 of 3'"),
     ],
 )
 def test_a_list_in_another_form_comes_with_the_right_one(name, given, text):

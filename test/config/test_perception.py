@@ -57,11 +57,25 @@ def test_options_go_before_the_file(file):
         ({}, ["rear"], "no task rear"),
         ({"perception": {"tasks": [""]}}, [], "no task"),
         ({"segmenter": {"stages": -1}}, [], r"^segmenter: stages must be in \[0, 64\]"),
+        ({"segmenter": {"met_of": [3, 2]}}, [], r"^segmenter: met_of must be .*: \[3, 2\]"),
+        ({"segmenter": {"met_of": [0, 2]}}, [], r"^segmenter: met_of must be .*: \[0, 2\]"),
+        ({"segmenter": {"met_of": [1, 61]}}, [], r"met_of must be .* <= 60: \[1, 61\]"),
+        ({"segmenter": {"met_of": [2]}}, [], r"^segmenter: met_of must be .*: \[2\]"),
+        ({"segmenter": {"met_of": [1.5, 2]}}, [], r"met_of must be a list of whole numbers"),
     ],
 )
 def test_what_cannot_be_used_is_refused(file, overrides, only, text):
     with pytest.raises(ConfigurationError, match=text):
         read_config(read_parameter_file(file), overrides, only)
+
+
+@pytest.mark.parametrize(("given", "limit"), [([2, 3], (2, 3)), ([60, 60], (60, 60)), ([-1], ())])
+def test_the_engine_gets_the_weakly_hard_limit(file, given, limit):
+    overrides = {"segmenter": {"met_of": given}}
+    config = read_config(read_parameter_file(file), overrides, ["segmenter"])
+    [task] = config.tasks
+    made = task.for_engine(("only",), ("v",), period_ns=1, deadline_ns=1)
+    assert task.met_of == made.met_of == limit
 
 
 def test_without_a_file_the_defaults_hold():

@@ -301,6 +301,7 @@ BAD_VALUES = (
     ("model", "null:2", "model is read when the node is configured: clean it up first"),
     ("max_detections", 0, "max_detections"),
     ("max_detections", 1.5, "Wrong parameter type"),
+    ("met_of", [2, 3], "met_of is read when the node is configured: clean it up first"),
 )
 UNKNOWN = (
     ("dedline_ms", 50.0, "there is no parameter dedline_ms; did you mean deadline_ms?"),

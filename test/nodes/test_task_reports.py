@@ -211,6 +211,46 @@ def test_diagnostics_say_that_other_programs_have_the_cores(ros, monkeypatch):
     assert process["others_cores"] == "unknown"
 
 
+def test_violations_of_a_weakly_hard_limit_are_counted_and_warned_of(ros):
+    """Two of three: one frame that is no image is nothing, the second in a row violates it."""
+    bench = Bench(ros, met_of=[2, 3], deadline_ms=60_000.0, expected_frequency=0.1)
+    inbox = ros.listen(DiagnosticArray, "/diagnostics")
+    bench.start()
+    good, bad = (lambda: make_image(ros)), (lambda: make_image(ros, step=1))
+
+    def send(number, make):
+        bench.send(make(), number)
+        limit = bench.node.snapshot.limit
+        return limit.distance, limit.violations
+
+    assert [send(1, good), send(2, bad)] == [(2, 0), (1, 0)]
+    inbox.clear()
+    task = diagnostics_of(inbox, "/detector: task_status", b"\x00")
+    assert task["met_of"] == "[2, 3]"
+    assert (task["met_of_distance"], task["met_of_violations"]) == ("1", "0")
+    assert [send(3, bad), send(4, good)] == [(0, 1), (0, 2)]
+    inbox.clear()
+    task = diagnostics_of(inbox, "/detector: task_status", b"\x01")
+    text = "met_of [2, 3] is violated: fewer than 2 of the last 3 frames were met"
+    assert task[""].startswith(text)  # of a busy machine there is more
+    assert (task["met_of_distance"], task["met_of_violations"]) == ("0", "2")
+    # It is over, and still counted.
+    assert send(5, good) == (2, 2)
+    inbox.clear()
+    task = diagnostics_of(inbox, "/detector: task_status", b"\x00")
+    assert task["met_of_violations"] == "2"
+
+
+def test_a_task_without_a_weakly_hard_limit_says_nothing_of_one(ros):
+    bench = Bench(ros, expected_frequency=2.0)
+    inbox = ros.listen(DiagnosticArray, "/diagnostics")
+    bench.start()
+    bench.send(make_image(ros, step=1), 1)
+    inbox.clear()
+    task = diagnostics_of(inbox, "/detector: task_status")
+    assert not [key for key in task if key.startswith("met_of")]
+
+
 def test_a_deadline_that_was_changed_is_in_the_verdict_of_diagnostics(ros):
     """D4: what was too short for any frame stayed "schedulable", as at the start."""
     bench = Bench(ros, deadline_ms=500.0, expected_frequency=2.0)

@@ -170,21 +170,42 @@ def test_without_a_deadline_the_period_stays_the_deadline():
         assert (parameters.deadline_ns, parameters.max_age_ns) == (70 * MS, 5 * MS)
 
 
-def test_what_does_not_fit_is_refused_where_that_is_asked_for():
-    hopeless = task("a", "null:10", warmup_runs=2, deadline_ms=1.0)
+@contextmanager
+def open_strict(measured, workers=1):
+    """A session that refuses what does not fit, with an active task that was warmed up."""
     clock = VirtualClock()
-    values = {**vars(PROCESS), "on_unschedulable": "refuse"}
+    values = {**vars(PROCESS), "on_unschedulable": "refuse", "workers": workers}
     session = Session(PerceptionConfig([], process=ProcessConfig(**values)), clock=clock)
     session.start()
     clock.participate()
-    worker = threading.Thread(target=lambda: (session.load(hopeless), clock.leave()))
+    worker = threading.Thread(target=lambda: (session.load(measured), clock.leave()))
     worker.start()
     clock.run_until(1000 * MS)
     worker.join(5.0)
-    session.activate("a")
-    with pytest.raises(UnschedulableError):
-        session.commit()
+    session.activate(measured.name)
+    yield session
     session.close()
+
+
+def test_what_does_not_fit_is_refused_where_that_is_asked_for():
+    hopeless = task("a", "null:10", warmup_runs=2, deadline_ms=1.0)
+    with open_strict(hopeless) as session, pytest.raises(UnschedulableError):
+        session.commit()
+
+
+def test_a_limit_that_cannot_hold_is_refused_where_that_is_asked_for():
+    """Beyond one worker the analysis proves nothing else: frames of 10 ms, 5 ms apart."""
+    values = {"warmup_runs": 2, "deadline_ms": 100.0, "expected_frequency": 200.0}
+    with open_strict(task("a", "null:10", **values), workers=2) as session:
+        verdict = session.commit()
+        assert (verdict.schedulable, verdict.broken_limits) == (None, ())
+    limited = task("a", "null:10", met_of=(2, 3), **values)
+    refused = pytest.raises(UnschedulableError, match=r"met_of \[2, 3\] of task a cannot hold")
+    with open_strict(limited, workers=2) as session, refused:
+        session.commit()
+    # Of two frames one can be met.
+    with open_strict(task("a", "null:10", met_of=(1, 2), **values), workers=2) as session:
+        assert session.commit().schedulable is None
 
 
 def test_a_variant_that_is_none_closes_its_task():

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from virtual_drive import drive, make_task
 
@@ -170,3 +170,99 @@ def test_what_is_called_schedulable_meets_every_deadline(cancels, sample):
     stage_ns = {task.name: task.longest_stage_ns for task in tasks}
     records = drive(engine, sorted(arrivals), lambda job: stage_ns[job.task])
     assert {(record.outcome, record.cancelled_ns) for record in records} == {(Outcome.MET, 0)}
+
+
+# -- weakly hard limits -------------------------------------------------------------------------
+
+
+def limited(name, cost, deadline, period, met_of, group=""):
+    return TaskDemand(
+        name, cost, cost, 1, deadline, period,
+        met_of=met_of, least_cost_ns=cost, batch_group=group,
+    )  # fmt: skip
+
+
+MS = 1_000_000
+
+
+def test_a_limit_that_no_frame_can_keep_is_named():
+    [text] = analyse([limited("a", 50 * MS, 40 * MS, 10**9, (1, 4))]).broken_limits
+    assert text == (
+        "met_of [1, 4] of task a cannot hold by its budgets: a frame takes 50.0 ms of its 40.0 ms"
+    )
+
+
+def test_a_limit_beyond_one_frame_after_the_other_is_named_however_many_workers():
+    """Two of three frames of 16 ms are 32 ms, and three come in 30; one of two fits."""
+    task = limited("a", 16 * MS, 40 * MS, 10 * MS, (2, 3))
+    verdict = analyse([task], workers=8)
+    assert verdict.broken_limits == (
+        "met_of [2, 3] of task a cannot hold by its budgets: 2 frames take 32.0 ms one after the "
+        "other, and 3 come in 30.0 ms",
+    )
+    assert str(verdict).endswith(verdict.broken_limits[0])
+    assert verdict.to_dict()["broken_limits"] == list(verdict.broken_limits)
+    fits = limited("a", 16 * MS, 40 * MS, 10 * MS, (1, 2))
+    assert analyse([fits], workers=8).broken_limits == ()
+
+
+def test_limits_that_only_together_are_too_much_are_named_together():
+    tasks = [limited("a", 6, 10, 10, (2, 2)), limited("b", 9, 10, 10, (1, 2))]
+    [text] = analyse(tasks).broken_limits
+    assert text == (
+        "met_of [2, 2] of task a and met_of [1, 2] of task b cannot hold together by their "
+        "budgets: these frames alone need 1.05 of 1 thread"
+    )
+    # With a helper they may.
+    assert analyse(tasks, threads=2).broken_limits == ()
+
+
+def test_nothing_is_said_of_limits_that_may_hold():
+    overload = [limited("a", 9, 10, 10, (1, 2)), demand("b", 9, 10, 10)]
+    verdict = analyse(overload)
+    assert verdict.schedulable is False
+    assert verdict.broken_limits == ()  # all frames of b may be missed
+    # As one batch both take hardly longer than one.
+    batch = [limited(name, 8, 10, 10, (1, 1), group="g") for name in "ab"]
+    assert analyse(batch).broken_limits == ()
+    # Nothing is known of its times.
+    unknown = TaskDemand("a", 0, 0, 1, 10, 10, met_of=(1, 1))
+    assert analyse([unknown]).broken_limits == ()
+
+
+units = st.integers(1, 12).map(lambda n: 5 * n)
+
+
+@st.composite
+def limited_sets(draw):
+    def draw_task(name):
+        frames = draw(st.integers(1, 4))
+        least = draw(st.integers(1, frames))
+        return limited(name, draw(units), draw(units), draw(units), (least, frames))
+
+    return [draw_task(name) for name in "abc"[: draw(st.integers(1, 3))]]
+
+
+@settings(deadline=None)
+@given(limited_sets(), st.integers(1, 2), st.integers(0, 1))
+def test_a_limit_that_cannot_hold_by_its_budgets_is_violated(tasks, workers, helpers):
+    threads = workers + helpers
+    verdict = analyse(tasks, workers, threads=threads)
+    shares = [task.cost_ns * task.met_of[0] / (task.period_ns * task.met_of[1]) for task in tasks]
+    # Else it may take long until the frames that are too much add up to a window.
+    assume(not threads < sum(shares) < 1.25 * threads)
+    if not verdict.broken_limits:
+        return
+    assert verdict.schedulable is not True
+    engine = Engine(workers, helpers=helpers)
+    for task in tasks:
+        engine.add_task(make_task(task.name, task.deadline_ns, task.period_ns, met_of=task.met_of))
+        engine.seed_budgets(task.name, "full@null", [(task.cost_ns,)])
+    costs = {task.name: task.cost_ns for task in tasks}
+    arrivals = [
+        (time_ns, task.name) for task in tasks for time_ns in range(0, 4000, task.period_ns)
+    ]
+    drive(engine, sorted(arrivals), lambda job: costs[job.task])
+    for text in verdict.broken_limits:
+        named = [task.name for task in tasks if f"task {task.name} " in text]
+        assert any(engine.tasks[name].weakly_hard.violations for name in named), text

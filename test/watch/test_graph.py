@@ -220,6 +220,17 @@ def test_warnings_are_of_this_package_and_of_now(graph, clock):
     assert graph.snapshot().warnings == ()
 
 
+def test_violations_of_a_limit_are_those_of_the_task_s_status(graph, clock):
+    graph.add_frame("/front/detector", frame())
+    assert only(graph).violations is None
+    for text, count in (("12", 12), ("0", 0), ("-1", None), ("9" * 400, None), ("many", None)):
+        graph.add_status("/front/detector: task_status", 0, "", {"met_of_violations": text})
+        assert only(graph).violations == count
+    graph.add_status("/front/detector: task_status", 0, "", {"met_of_violations": "3"})
+    clock.now_ns += module.STATUS_AGE_NS
+    assert only(graph).violations is None
+
+
 @pytest.mark.parametrize(
     ("name", "level", "reason"),
     [(POLICY, 7, "level"), ("\x1b" + POLICY, 0, "name"), ("x" * 10**6 + POLICY, 0, "name")],

@@ -47,7 +47,8 @@ def draw(graph, width, encoding="utf-8", **options):
 def test_plain_text_has_everything(graph):
     lines = format_view(graph.snapshot()).splitlines()
     header, _, front, segmenter, rear, *notes = lines
-    assert header.split() == " ".join(column.title for column in COLUMNS).split()
+    titles = [column.title for column in COLUMNS if not column.optional]
+    assert header.split() == " ".join(titles).split()
     assert front.split()[2:9] == ["1", "0", "1", "0", "0", "0", "11.0"]
     assert segmenter.split()[-1] == "-"
     assert rear.split()[-1] == "gone"
@@ -85,7 +86,17 @@ def test_no_line_of_the_table_is_wider_than_the_terminal(width, graph):
     titles = [column.title for column in COLUMNS if column.title in rows[0]]
     assert {"task", "met", "late", "skipped"} <= set(titles)
     assert ("variant" in titles) == (width >= 140)
-    assert (len(titles) == len(COLUMNS)) == (width == 200)
+    always = [column for column in COLUMNS if not column.optional]
+    assert (len(titles) == len(always)) == (width == 200)
+
+
+def test_violations_have_a_column_where_a_task_has_a_limit(graph):
+    assert "violated" not in format_view(graph.snapshot())
+    graph.add_status("/front/detector: task_status", 1, "...", {"met_of_violations": "17"})
+    header, _, front, segmenter, *_ = format_view(graph.snapshot()).splitlines()
+    at = header.split().index("violated")
+    assert (front.split()[at], segmenter.split()[at]) == ("17", "-")
+    assert "violated" in draw(graph, 220)
 
 
 def test_what_was_sent_cannot_steer_the_terminal():

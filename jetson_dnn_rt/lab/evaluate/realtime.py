@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jetson_dnn_rt.cameras.bags.image_bag import BadMessage, BagImage, ImageBag, open_image_bag
@@ -58,6 +58,7 @@ from jetson_dnn_rt.runtime.session import Session
 from jetson_dnn_rt.runtime.task import StageTimes, Task
 from jetson_dnn_rt.runtime.verdict_watch import judge_tasks
 from jetson_dnn_rt.scheduling.selection import Selector
+from jetson_dnn_rt.scheduling.weakly_hard import WeaklyHardView
 from jetson_dnn_rt.tasks import JobRecord, Work
 from jetson_dnn_rt.traces.clock_log import ClockLog
 from jetson_dnn_rt.traces.metadata import describe_run
@@ -86,13 +87,14 @@ class Playback:
 
     Frames in `behind` were released more than half a period late, because they were not read in
     time: their deadlines count from their release. `verdict` uses the budgets at the end, and says
-    how it fits with the frames that were met.
+    how it fits with the frames that were met. `limits` are the weakly hard limits, by task.
     """
 
     frames: int
     bad: list[BadMessage]
     behind: int
     verdict: str
+    limits: Mapping[str, WeaklyHardView] = field(default_factory=dict)
 
 
 def warm_up(bag: ImageBag, tasks: Iterable[Task]) -> WarmUp:
@@ -170,8 +172,10 @@ def play(
             progress(frames, total)
         if not session.wait_idle(DRAIN_TIMEOUT_S):
             raise SourceError(f"a job did not end within {DRAIN_TIMEOUT_S:g} s")
-        met = {name: executor.snapshot(name).met_of for name in deadlines_ns}
-        return Playback(frames, bad, behind, judge_tasks(executor).explain(met))
+        counts = {name: executor.snapshot(name) for name in deadlines_ns}
+        met = {name: task.met_and_all for name, task in counts.items()}
+        limits = {name: task.limit for name, task in counts.items() if task.limit is not None}
+        return Playback(frames, bad, behind, judge_tasks(executor).explain(met), limits)
 
 
 class RecordedAges:
@@ -476,6 +480,12 @@ def _summarize(
         for playback in played
     )
     tasks = summarize_jobs(summary)
+    for name, task in tasks.items():
+        limits = [p.limits[name] for played in playbacks for p in played if name in p.limits]
+        task["met_of"] = None
+        if limits:
+            violations = sum(limit.violations for limit in limits)
+            task["met_of"] = {**limits[0].to_dict(), "violations": violations}
     counted = all(task["released"] == frames for task in tasks.values())
     return {
         "mode": args.mode,
@@ -491,6 +501,12 @@ def _summarize(
 
 def _format(result: dict[str, Any]) -> str:
     lines = [format_replay(result), *describe_bags(result)]
+    lines += [
+        f"{name}: met_of [{limit['least']}, {limit['frames']}] was violated at "
+        f"{limit['violations']} of the frames"
+        for name, task in result["tasks"].items()
+        if (limit := task["met_of"]) is not None
+    ]
     for bag in result["bags"]:
         lines += [f"  {verdict}" for verdict in dict.fromkeys(bag["schedulability"])]
         if bag["behind"]:

@@ -101,7 +101,7 @@ class GraphReport:
         That of the start is named where it was another.
         """
         counts = self.counts.items()
-        text = self.present.verdict.explain({name: one.met_of for name, one in counts})
+        text = self.present.verdict.explain({name: one.met_and_all for name, one in counts})
         before = self.info.verdict
         if before.schedulable is not self.present.verdict.schedulable:
             text += f"; at the start, by its warm-up runs: {before}"

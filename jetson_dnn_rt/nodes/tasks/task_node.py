@@ -42,6 +42,7 @@ from jetson_dnn_rt.nodes.tasks.task_status import (
     describe_counts,
     describe_variants,
     drift_status,
+    explain_limit,
     session_values,
 )
 from jetson_dnn_rt.platforms.load import LOAD
@@ -365,6 +366,8 @@ class TaskNode(ManagedNode):
                 level, message = ERROR, f"suspended: {snapshot.suspended}"
             elif snapshot.withdrawn:
                 level, message = WARN, "withdrawn: " + ", ".join(snapshot.withdrawn)
+            if level == OK and (violated := explain_limit(snapshot)):
+                level, message = WARN, violated
             if level == OK and (failure := session.selector_failure):
                 level, message = WARN, f"selector set aside: {failure}"
             if level == OK and (stale := self._explain_stale()):

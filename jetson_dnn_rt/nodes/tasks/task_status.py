@@ -107,6 +107,15 @@ def session_values(session: Session) -> dict[str, object]:
     return values
 
 
+def explain_limit(snapshot: TaskSnapshot) -> str:
+    """Explain that the weakly hard limit of a task is violated now; empty while it holds."""
+    limit = snapshot.limit
+    if limit is None or limit.distance:
+        return ""
+    few = f"fewer than {limit.least} of the last {limit.frames} frames were met"
+    return f"{limit} is violated: {few}"
+
+
 def describe_counts(snapshot: TaskSnapshot, published: int) -> dict[str, object]:
     """Outcomes, budgets and withdrawn variants of a task."""
     parameters = snapshot.parameters
@@ -118,6 +127,12 @@ def describe_counts(snapshot: TaskSnapshot, published: int) -> dict[str, object]
     }
     values |= {f"outcome.{o.value}": n for o, n in snapshot.outcomes.items()}
     values |= {f"reason.{reason}": count for reason, count in sorted(snapshot.reasons.items())}
+    if (limit := snapshot.limit) is not None:
+        values |= {
+            "met_of": list(parameters.met_of),
+            "met_of_distance": limit.distance,
+            "met_of_violations": limit.violations,
+        }
     values |= {
         f"budget_ms.{variant}": " + ".join(f"{b:.3f}" for b in budgets)
         for variant, budgets in snapshot.budgets_ms.items()

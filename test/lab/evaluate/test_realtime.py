@@ -72,7 +72,8 @@ def test_each_of_the_first_frames_ends_once_in_every_task(tmp_path, session):
 
 def test_deadlines_are_enforced(tmp_path):
     """A millisecond for a job that takes twenty: not one is met, and not one is lost."""
-    spec = make_spec("null:20", deadline_ns=MS, period_ns=PERIOD_NS, warmup_runs=3)
+    values = {"deadline_ns": MS, "period_ns": PERIOD_NS, "warmup_runs": 3, "met_of": (1, 2)}
+    spec = make_spec("null:20", **values)
     outcomes: Counter[Outcome] = Counter()
 
     def observe(job, work):
@@ -85,6 +86,8 @@ def test_deadlines_are_enforced(tmp_path):
         assert len(times["detector"]["full@null"]) == 3
         playback = play(bag, session, {"detector": MS}, arrivals, observe)
     assert "Met in this run: detector 0 of 10" in playback.verdict
+    assert "met_of [1, 2] of task detector cannot hold by its budgets" in playback.verdict
+    assert playback.limits["detector"].violations == 9  # of any two frames none was met
     assert outcomes.total() == 10
     assert not outcomes[Outcome.MET]
 
