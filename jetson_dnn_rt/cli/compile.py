@@ -24,6 +24,7 @@ from jetson_dnn_rt.safety.children import python_command
 
 COMPILED = (
     "scheduling/*.py",
+    "scheduling/moves/*.py",
     "coordinator/cohort.py",
     "coordinator/coordinator.py",
     "coordinator/policies/horizon/allotment.py",
