@@ -188,7 +188,7 @@ def _may_prepare(state: State, plan: Plan, frame: ModelJob) -> bool:
         if frame.key in plan.narrow and plan.narrow.issuperset([other.key for other in claims]):
             return True
         place = find_place(frame, plan)
-        if place != NEVER and _come_later(claims, plan, place):
+        if place < min([find_place(other, plan) for other in claims]):
             return True
     if len(claims) > machine.workers:
         return False
@@ -203,14 +203,6 @@ def _may_prepare(state: State, plan: Plan, frame: ModelJob) -> bool:
         return True
     state.wake_ns = min(state.wake_ns, at_ns)
     return False
-
-
-def _come_later(claims: list[ModelJob], plan: Plan, place: int) -> bool:
-    """Whether all come after a place in the plan's order."""
-    for other in claims:
-        if find_place(other, plan) <= place:
-            return False
-    return True
 
 
 def _network_mode(
