@@ -238,12 +238,6 @@ class Executor:
             index = names.index(stage)
             self._shared.engine.seed_batch_budgets(task, variant, index, size, times_ns)
 
-    def tasks_of(self, group: str) -> tuple[str, ...]:
-        """The tasks of a batch group, in the order in which they were added."""
-        with self._shared.condition:
-            states = self._shared.engine.tasks.values()
-            return tuple(s.parameters.name for s in states if s.parameters.batch_group == group)
-
     def set_cohort_slowdown(self, slowdown: Mapping[int, float]) -> None:
         """Stretch budgets that are seeded later, from runs of a task alone.
 
@@ -298,7 +292,10 @@ class Executor:
             return entry.make_snapshot(state, self.supervisor.count_hangs(task))
 
     def read_tasks(self, read: Callable[[TaskState], T]) -> dict[str, T]:
-        """What `read` finds in the engine's state of each task; `NotAnsweringError` as above."""
+        """What `read` finds in the engine's state of each task, in the order of their addition.
+
+        `NotAnsweringError` as above.
+        """
         with self._shared.answering(ANSWER_S):
             return {name: read(state) for name, state in self._shared.engine.tasks.items()}
 

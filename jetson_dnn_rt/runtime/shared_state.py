@@ -132,6 +132,10 @@ class SharedState:
             self.rank_deadlines()
         self.leaving = len(idle) < len(leaving)
 
+    def stage_timeout_ns(self, job: Job) -> int:
+        """Time-out of a job's running stage; for a batch, the longest of its members'."""
+        return max(self.tasks[member.task].stage_timeout_ns for member in (job, *job.mates))
+
     def rank_deadlines(self) -> None:
         """Find the deadline classes of all tasks."""
         states = self.engine.tasks

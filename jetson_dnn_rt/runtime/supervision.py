@@ -130,8 +130,7 @@ class Supervisor:
 
         Each is waited for so long. Returns the threads of the workers.
         """
-        workers = [worker.thread for worker in self.workers if not worker.abandoned]
-        threads = [thread for thread in workers if thread is not None]
+        threads = [w.thread for w in self.workers if w.thread is not None and not w.abandoned]
         for thread in (*threads, *filter(None, (self._watchdog,))):
             thread.join(timeout_s)
         with self._shared.condition:
@@ -316,7 +315,7 @@ class Supervisor:
 
     def _look_at(self, worker: Worker, job: Job, now_ns: int) -> int:
         """End or give up a stage that takes too long; returns when to look again."""
-        hung_ns = worker.stage_start_ns + self._stage_timeout_ns(job)
+        hung_ns = worker.stage_start_ns + self._shared.stage_timeout_ns(job)
         cancel = None if job.mates else self._shared.tasks[job.task].next_stage(job).cancel
         given_up_ns = hung_ns if cancel is None else hung_ns + CANCEL_LIMIT_NS
         if given_up_ns <= now_ns:
@@ -354,11 +353,6 @@ class Supervisor:
             if job is not None and (job.cancel_reason or (job.yields and not worker.asks)):
                 self._look_at_latest(self._look_at(worker, job, now_ns))
 
-    def _stage_timeout_ns(self, job: Job) -> int:
-        """Time-out of the running stage; for a batch, the longest of its members'."""
-        tasks = self._shared.tasks
-        return max(tasks[member.task].stage_timeout_ns for member in (job, *job.mates))
-
     # -- stages that hang, and restarts --------------------------------------------------------
 
     def _abandon(self, worker: Worker, job: Job) -> None:
@@ -379,7 +373,7 @@ class Supervisor:
         """
         shared, engine, members = self._shared, self._shared.engine, (job, *job.mates)
         stage = shared.tasks[job.task].next_stage(job).name
-        seconds = self._stage_timeout_ns(job) / 1e9
+        seconds = self._shared.stage_timeout_ns(job) / 1e9
         reason = f"stage {stage} of {job.variant} hangs: still running after {seconds:g} s"
         self._abandon(worker, job)
         with self.recovering():

@@ -142,7 +142,7 @@ def test_every_way_to_end_without_a_result_in_time_is_a_miss():
     engine.release("a", 5000, 5000, make_work())
     job = engine.next(5000)
     engine.flush("a", 5001, "restarting")
-    state.suspended = "restarting"
+    engine.suspend(state.parameters.name, "restarting")
     engine.release("a", 5002, 5002, make_work())
     assert state.weakly_hard.violations == 5  # the one that still runs is older
     engine.fail(job, 5003, "hangs")

@@ -61,8 +61,9 @@ class BatchGroups:
 
     def seed(self, executor: Executor) -> None:
         """Let the executor form the batches of groups whose tasks it has."""
+        groups = executor.read_tasks(lambda state: state.parameters.batch_group)
         for name, group in self._groups.items():
-            tasks = [task for task in executor.tasks_of(name) if self._is_member(task, name)]
+            tasks = [t for t, own in groups.items() if own == name and self._is_member(t, name)]
             for report in group.reports:
                 if report.used and report.size <= len(tasks):
                     self._seed(executor, tasks[0], report)
