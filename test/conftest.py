@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import os
 import random
+import signal
 import sys
 import threading
 import time
@@ -46,6 +47,10 @@ def prepare_ros_environment():
 prepare_ros_environment()
 
 load_profiles()
+
+# A shell ignores it in what it starts in the background, and so would all that the tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(optionalhook=True)

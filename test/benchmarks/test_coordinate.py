@@ -64,7 +64,7 @@ def test_a_coordinator_where_every_static_choice_is_late_or_inaccurate():
     assert judge(single)["needed"] is None
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_every_frame_of_every_contestant_is_accounted_for(tmp_path, monkeypatch):
     pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
     pytest.importorskip("openvino", reason="openvino is not installed")

@@ -353,6 +353,7 @@ def test_what_a_process_says_reaches_the_parent(small, tmp_path):
 # -- the command -------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_the_whole_command(tmp_path, monkeypatch, capsys):
     # On CPUs without bf16 in hardware one run of those takes seconds.
     monkeypatch.setattr(figures, "list_variants", lambda *args: list_variants(*args)[:1])

@@ -115,7 +115,7 @@ def test_stamp_is_read_from_a_serialized_message():
     assert read_stamp_ns(serialize_message(header)) == 12_000_000_034
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_both_sides_deliver():
     pytest.importorskip("rclpy")
     pytest.importorskip("vision_msgs.msg")
