@@ -606,6 +606,8 @@ def _play_load(
                 deadline_ms = factor * total_ms
                 own = replace(
                     spec,
+                    # As a user would who knows the camera: `threads: auto` chooses for it.
+                    tasks=tuple(replace(one, expected_frequency=rate_hz) for one in spec.tasks),
                     deadline_ms=deadline_ms - args.margin_ms,
                     follows_load=side in (OURS, AGAINST) and not args.fixed,
                 )
