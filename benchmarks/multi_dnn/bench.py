@@ -136,7 +136,7 @@ GPU_MODELS = ("vgg16", "resnet152", "inception_v3", "regnet_y_32gf")
 CPU_MODELS = ("builtin:detector", "builtin:segmenter", "mobilenet_v3_small")
 GPU_MIX, GPU_INSTANCES, CPU_INSTANCES = (3, 1, 2, 2), 8, 2
 LEAST_ROUNDS, MOST_ROUNDS = 2, 40
-_TRIAL_S, _ALONE_S = 0.2, 1.5  # of a split in one round, of a variant alone
+_TRIAL_S, _ALONE_S = 0.1, 1.5  # of a split in one round, of a variant alone
 _IN_PROCESSES = ("a", "b", "e")
 _JUDGED = {"f": "e", "g": "a"}
 """Modes with a bar, and what they are held against."""

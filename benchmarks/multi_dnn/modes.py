@@ -584,6 +584,8 @@ class Ours:
 
     def _is_better(self, rival: tuple[int, int]) -> bool:
         """Compare a split with the present one."""
+        for split in (self.split, rival):
+            self._score(split)  # networks are loaded, first runs are cold
         end_s = time.monotonic() + _SPLIT_S
         names = [f"{workers} x {threads}" for workers, threads in (self.split, rival)]
         found = compare(
