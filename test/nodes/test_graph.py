@@ -75,7 +75,9 @@ def test_an_overloaded_run_accounts_for_every_frame_too():
         > 0
     )
     counts = report.counts["detector"]
-    assert re.search(r"it rests on task detector with \d+\.\d ms a frame", report.verdict)
+    # On a busy machine the times of either may be the worse ones.
+    rests = r"it rests on task (detector|segmenter) with \d+\.\d ms a frame"
+    assert re.search(rests, report.verdict)
     assert f"Met in this run: detector {counts.outcomes[Outcome.MET]} of 60" in report.verdict
 
 
