@@ -27,6 +27,7 @@ from benchmarks.overload.bench import (
     summarize,
 )
 from benchmarks.overload.cells import judge, judge_average, pool
+from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.errors import ConfigurationError
 
 SETTINGS = {"models": {"detector": "a", "segmenter": "b"}, "threads": 2, "seconds_per_round": 6.0}
@@ -170,7 +171,7 @@ def test_the_report_names_what_is_not_decided():
 
 def test_every_side_plays_each_deadline_of_every_round(monkeypatch, tmp_path):
     """The usual node, too: it was once measured for all deadlines at once."""
-    played = []
+    played, rates = [], set()
 
     class Children:
         """Camera and listener that ended."""
@@ -189,6 +190,7 @@ def test_every_side_plays_each_deadline_of_every_round(monkeypatch, tmp_path):
 
     def play_side(side, spec, seconds, grace_s):
         played.append((side, spec.deadline_ms, spec.follows_load, grace_s))
+        rates.update(task.expected_frequency for task in spec.tasks)
         if side == "against":
             raise BenchmarkError("ended with exit code 1")
         row = FrameRow("detector", 1_000_000, 1, 1_000_000 + 40_000_000, True, "met")
@@ -198,7 +200,7 @@ def test_every_side_plays_each_deadline_of_every_round(monkeypatch, tmp_path):
     monkeypatch.setattr(bench, "play", play_side)
     sides = ["ours", "sequential", "naive", "against"]
     args = benches.parse("overload", "--deadline-factors 1.1 2")
-    spec = ConsumerSpec((None,), 2, 0.0, tmp_path / "log")
+    spec = ConsumerSpec((TaskConfig("detector"),), 2, 0.0, tmp_path / "log")
     earlier = []
     for number in range(2):
         found = bench._play_load(0.5, {"a": 10.0, "b": 20.0}, spec, sides, earlier, args)
@@ -207,6 +209,7 @@ def test_every_side_plays_each_deadline_of_every_round(monkeypatch, tmp_path):
     tight, loose = earlier[:2]
     assert (tight["deadline_ms"], loose["deadline_ms"]) == (1.1 * 30.0, 60.0)
     assert tight["rate_hz"] == 0.5e3 / 30.0
+    assert rates == {0.5e3 / 30.0}
     assert [one["sides"]["naive"]["in_time"] for one in (tight, loose)] == [0, 1]
     assert tight["sides"]["against"]["failures"] == ["ended with exit code 1"]
     assert tight["listener"] == {"detections": 1}
