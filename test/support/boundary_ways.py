@@ -319,7 +319,8 @@ NO_FILES = {
         "ProcessConfig.trace_dir",
     ), _WRITTEN),
     **dict.fromkeys((
-        "library export --kind", "inspect --kind", "compress --method", "compress --ranks",
+        "library export --kind", "library prune --kind", "inspect --kind",
+        "compress --method", "compress --ranks",
         "compress --backend", "compress --recover-steps", "compress --seed",
         "build --recover-steps",
         "build --agreement", "profile --per", "profile --variants", "profile --clocks",
