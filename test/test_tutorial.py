@@ -82,7 +82,11 @@ def test_every_command_runs(user, monkeypatch):
             done = subprocess.run(
                 command, cwd=user, env=environment, capture_output=True, text=True, timeout=300
             )
-            assert done.returncode == 0, f"{line}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+            # Which network is faster is measured, and may be decided by what else runs here.
+            is_slower = words[1] == "compress" and "REFUSED     not faster than" in done.stdout
+            expected = 1 if is_slower else 0
+            shown = f"{line}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+            assert done.returncode == expected, shown
             run += 1
     assert run >= 15
     for path in PROMISED:
