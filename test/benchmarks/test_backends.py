@@ -219,6 +219,7 @@ def test_models_that_are_not_there_are_left_out(tmp_path):
     assert "yolox_nano: left out" in benches.show("backends", result)
 
 
+@pytest.mark.nightly
 def test_a_small_run(tmp_path):
     names = ("torch-fp32", "onnxruntime-fp32", "opencv-fp32")
     options = "--quick --threads 1 --stages 2 --seconds 0.001 --busy 1"
