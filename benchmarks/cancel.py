@@ -204,7 +204,7 @@ def report(result: Mapping[str, Any]) -> Report:
 
 
 def _show_judged(row: Mapping[str, Any]) -> str | None:
-    """Show by what a cell is judged, in the line of the side that is; earlier ones have none."""
+    """Format the interval that decides a cell; None for the other sides and older results."""
     if row["side"] != "cancelled" or row.get("judged") is None:
         return None
     what = "in time per staged" if row["load"] > 1.0 else "frame per whole"
@@ -394,7 +394,7 @@ def _compare(
 
 
 def judge_ratios(ratios: Sequence[float], **bar: float) -> dict[str, Any]:
-    """Judge by the rounds in which there was something to measure; none has not passed."""
+    """Judge the rounds that have a ratio; without any the bar is not passed."""
     if not ratios:
         return {"judged": None, "passed": False}
     interval = Interval.of(ratios)
@@ -429,7 +429,7 @@ def _find_ratio(rounds: Sequence[Round], others: Sequence[Round], figure: str) -
 
 
 def _find_ratios(rounds: Sequence[Round], others: Sequence[Round], figure: str) -> list[float]:
-    """Ratios of the rounds in which both sides have the figure."""
+    """Divide a figure of one side by the other's, in each round that has both."""
     pairs = (
         (getattr(one, figure), getattr(other, figure))
         for one, other in zip(rounds, others, strict=True)
@@ -521,7 +521,7 @@ def _measure_urgent(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def judge_urgent(by_round: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
-    """Judge cancelling for urgent frames, round by round: more of these, as many long ones."""
+    """Judge `cancel_for_urgent`: more urgent frames in time, as many frames of the long task."""
     pairs = list(zip(by_round["cancelled"], by_round["whole"], strict=True))
     more = Interval.of(now["urgent"]["met"] - was["urgent"]["met"] for now, was in pairs)
     long = Interval.of(divide(now["long"]["met"], was["long"]["met"]) for now, was in pairs)

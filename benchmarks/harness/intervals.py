@@ -58,7 +58,7 @@ class Interval:
         return cls(statistics.median(ordered), low, high, len(ordered))
 
     def judge(self, *, least: float = -math.inf, most: float = math.inf) -> Verdict:
-        """Judge the median by a bar of one side, which itself is good enough."""
+        """Compare the interval with a bar, `least` or `most`; a value equal to the bar is good."""
         if self.rounds < LEAST_ROUNDS:
             return UNDECIDED
         if least <= self.low and self.high <= most:
@@ -66,7 +66,7 @@ class Interval:
         return False if self.high < least or self.low > most else UNDECIDED
 
     def to_dict(self) -> dict[str, float | None]:
-        """Entries of a result: an end beyond all numbers is None."""
+        """The interval for JSON; an infinite end is None."""
         ends = {"median": self.median, "low": self.low, "high": self.high}
         return {
             **{name: value if math.isfinite(value) else None for name, value in ends.items()},
@@ -75,7 +75,7 @@ class Interval:
 
 
 def find_rank(rounds: int) -> int:
-    """Find which of the ordered rounds, from either end, bounds their median; 0 = none does.
+    """Find the rank of the interval's ends among the ordered rounds; 0 = there are too few rounds.
 
     Exact integers in place of `scipy.stats.quantile_test`, with which a test compares it: a run of
     hours must not end for want of a library that it does not need otherwise.
@@ -102,7 +102,7 @@ def compare(one: Sequence[float], other: Sequence[float]) -> Interval:
 
 
 def show_interval(found: Mapping[str, Any] | None, style: str = ".2f") -> str | None:
-    """Write ``1.02 (0.98 to 1.05)`` for the entries of a result; a dash for none."""
+    """Format an interval of a result file as ``1.02 (0.98 to 1.05)``; None if it has none."""
     if found is None:
         return None
     median, low, high = (_show(found[name], style) for name in ("median", "low", "high"))

@@ -20,7 +20,7 @@ from benchmarks.harness.rooms import find_rooms
 
 ROOT = Path(__file__).resolve().parents[2]
 KEY = "code"
-"""Entry of a result."""
+"""Name of the entry of a result file that says which code it measured."""
 NO_COMMIT = "no commit recorded"
 CHANGED = "changed since"
 _NOT_CODE = (":(exclude)benchmarks/results", ":(exclude)docs", ":(exclude)*.md", ":(exclude)*.rst")
@@ -84,7 +84,7 @@ def digest(root: Path, room: str) -> str:
 
 
 def _find_files(path: Path) -> Iterator[Path]:
-    """Find the sources below a path, in order; what is built or hidden is none."""
+    """Find the files below a path in order, without built and hidden ones."""
     if path.is_file():
         yield path
     elif path.is_dir():

@@ -202,6 +202,11 @@ class Plan:
         self.ahead = ahead  # they are prepared as soon as a thread is free
         self.is_empty = not (narrow or skipped or first or ahead)
 
+    def put_first(self, key: int) -> Plan:
+        """The same with a frame before all others."""
+        first = (key, *[other for other in self.first if other != key])
+        return Plan(self.narrow, self.skipped, first, self.ahead)
+
     def without(self, live: set[int]) -> Plan:
         """The same for the frames that still live."""
         return Plan(

@@ -18,11 +18,10 @@ from jetson_dnn_rt.scheduling.moves.table import MOVES, Move
 from jetson_dnn_rt.scheduling.value import play
 
 MOST_PLAYS = 50
-"""Of proposed plans in one search."""
+"""Plans that a search plays at most."""
 
-ROUNDS = 1
 NEAR = 4
-"""A search moves the frames with the earliest deadlines, so many."""
+"""Frames that a search considers: those with the earliest deadlines."""
 
 
 class Planner:
@@ -51,19 +50,12 @@ class Planner:
                 self.plan, value = BASE, base
         if value[0] >= most - 1:
             return self.plan  # it loses nobody: freshness alone takes no cores
-        for _ in range(ROUNDS):
-            self.searches += 1
-            best = self.plan
-            for plan in self._propose(live):
-                self.plays += 1
-                its_value = play(state, plan)
-                if its_value > value:
-                    best, value = plan, its_value
-            if best is self.plan:
-                break
-            self.plan = best
-            if value[0] >= most - 1:
-                break
+        self.searches += 1
+        for plan in self._propose(live):
+            self.plays += 1
+            its_value = play(state, plan)
+            if its_value > value:
+                self.plan, value = plan, its_value
         return self.plan
 
     def _propose(self, live: list[ModelJob]) -> list[Plan]:

@@ -17,6 +17,5 @@ def run_narrow_after(frames: list[ModelJob], plan: Plan, machine: Machine) -> li
             continue
         for frame in frames:
             if frame.key not in plan.first[:1]:
-                first = (frame.key, *[key for key in plan.first if key != frame.key])
-                plans.append(Plan(narrower.narrow, plan.skipped, first, plan.ahead))
+                plans.append(narrower.put_first(frame.key))
     return plans

@@ -13,9 +13,7 @@ def go_first(frames: list[ModelJob], plan: Plan, machine: Machine) -> list[Plan]
     plans: list[Plan] = []
     for frame in frames if len(frames) > 1 else []:
         if frame.key not in plan.first[:1] and frame.key not in plan.skipped:
-            others = tuple([key for key in plan.first if key != frame.key])
-            first = (frame.key, *others)
-            plans.append(Plan(plan.narrow, plan.skipped, first, plan.ahead))
+            plans.append(plan.put_first(frame.key))
     if plan.first:
         plans.append(Plan(plan.narrow, plan.skipped, (), plan.ahead))
     return plans
